@@ -1,0 +1,101 @@
+// What happens between two rounds: evaluate, collect a snapshot, re-plan, pause, finish, or open the next step.
+// One function decides; it is asked again whenever something it waited for has happened. Pure; mutates the turn's state.
+import { peersOf } from "../../peer/wire/view.ts";
+import type { Pass } from "../../peer/wire/control.ts";
+import { restart } from "./recovery.ts";
+import { note, requestSnapshots, setPhase, setStatus, type Turn } from "./turn.ts";
+
+/** Complete snapshots kept; the older one serves peers that are still downloading it. */
+const SNAPSHOTS_KEPT = 2;
+
+/** Decides what follows at `committed`. Called with no round open and all peers of the view ready. */
+export function afterBoundary(turn: Turn): void {
+  const { s } = turn;
+  if (s.view === null || s.status === "finished" || s.status === "failed") return;
+  const finished = s.committed >= s.target;
+  if (
+    (finished || isDue(s.committed, s.config.eval_interval)) && s.lastEval !== s.committed &&
+    s.config.eval_iters > 0
+  ) {
+    return openRound(turn, "eval");
+  }
+  const must = finished || s.replanDue !== null;
+  if (must && s.snapshots.at(-1)?.step !== s.committed && s.source?.step !== s.committed && s.committed > 0) {
+    return handover(turn);
+  }
+  if (finished) return finish(turn);
+  if (s.replanDue !== null) return restart(turn, s.replanDue);
+  if (snapshotDue(turn) && s.snapshots.at(-1)?.step !== s.committed && s.pending?.step !== s.committed) {
+    requestSnapshots(turn);
+  }
+  if (s.paused) {
+    setPhase(turn, "held");
+    return setStatus(turn, "paused", "paused by the organizer");
+  }
+  openRound(turn, "train");
+}
+
+function isDue(step: number, interval: number): boolean {
+  return step > 0 && interval > 0 && step % interval === 0;
+}
+
+function snapshotDue(turn: Turn): boolean {
+  const { committed, config } = turn.s;
+  const samples = config.sample_chars > 0 && isDue(committed, config.eval_interval);
+  return samples || isDue(committed, config.snapshot_interval) ||
+    isDue(committed, config.checkpoint_interval);
+}
+
+function openRound(turn: Turn, pass: Pass): void {
+  const { s } = turn;
+  s.round = { pass, step: s.committed };
+  setPhase(turn, "round");
+  for (const peer of peersOf(s.view!)) {
+    turn.out.push({ do: "send", peer, message: { type: "open", gen: s.gen, step: s.committed, pass } });
+  }
+}
+
+/** Nobody computes until every stage's state at `committed` has arrived. */
+function handover(turn: Turn): void {
+  setPhase(turn, "handover");
+  if (turn.s.pending?.step !== turn.s.committed) requestSnapshots(turn);
+}
+
+/** The pending snapshot has all stages: it becomes what departures fall back to. */
+export function complete(turn: Turn): void {
+  const { s } = turn;
+  const done = s.pending!;
+  done.files.sort((a, b) => a.stage - b.stage);
+  s.pending = null;
+  s.snapshots.push(done);
+  while (s.snapshots.length > SNAPSHOTS_KEPT) s.snapshots.shift();
+  const oldest = Math.min(s.snapshots[0]!.step, s.source?.step ?? Infinity);
+  turn.out.push({ do: "forget", before: oldest });
+  const finished = done.step >= s.target;
+  if (!finished && isDue(done.step, s.config.checkpoint_interval)) {
+    turn.out.push({ do: "checkpoint", source: done, final: false });
+  }
+  const sampling = s.config.sample_chars > 0 && isDue(done.step, s.config.eval_interval);
+  if (!finished && sampling && s.sampledAt < done.step) {
+    s.sampledAt = done.step;
+    turn.out.push({ do: "sample", source: done });
+  }
+  if (s.phase !== "handover" || done.step !== s.committed) return;
+  if (s.broken) restart(turn, s.replanDue ?? "peers changed");
+  else afterBoundary(turn);
+}
+
+/** Ends the run with what is complete: last checkpoint and sample, then "finished". */
+export function finish(turn: Turn): void {
+  const { s } = turn;
+  if (s.ending !== null) return;
+  setPhase(turn, "held");
+  note(turn, "finishing", `step ${s.committed} reached; writing the last checkpoint`);
+  const source = s.snapshots.at(-1) ?? s.source;
+  s.ending = { checkpoint: null, checkpointBytes: 0, sample: s.config.sample_chars > 0 ? null : "" };
+  if (source === null || source === undefined) {
+    return setStatus(turn, "finished", "stopped before the first step");
+  }
+  turn.out.push({ do: "checkpoint", source, final: true });
+  if (s.config.sample_chars > 0) turn.out.push({ do: "sample", source });
+}

@@ -1,0 +1,122 @@
+// Departures and new views: from which state a run goes on, and with whom. Pure; mutates the turn's state.
+// A view always starts from one complete source. If every stage still has a holder of the committed state, that state is
+// collected first and nothing is lost; otherwise the run falls back to the newest complete snapshot and says how far.
+import { peersOf } from "../../peer/wire/view.ts";
+import type { RunCoreState } from "./run_state.ts";
+import { note, requestSnapshots, setPhase, setStatus, type Turn } from "./turn.ts";
+import { buildView, memoryShortfall, usablePeers } from "./view_builder.ts";
+
+/** Generations in a row without a commit after which the run stops trying; else a broken network would spin for ever. */
+const BARREN_MAX = 20;
+
+/** Lets a peer go that asked to leave. */
+export function dismiss(turn: Turn, id: string): void {
+  turn.out.push({ do: "send", peer: id, message: { type: "done", reason: "you left; thank you" } });
+  turn.out.push({ do: "drop", peer: id, reason: "left" });
+  delete turn.s.peers[id];
+  turn.out.push({ do: "report", line: { event: "peer", id, what: "left" } });
+}
+
+/** Removes a peer that is silent, late or wrong, and goes on without it. */
+export function evict(turn: Turn, id: string, reason: string): void {
+  const { s } = turn;
+  if (s.peers[id] === undefined) return;
+  turn.out.push({ do: "send", peer: id, message: { type: "kicked", reason } });
+  turn.out.push({ do: "drop", peer: id, reason });
+  delete s.peers[id];
+  note(turn, "evict", `${id} put out: ${reason}`);
+  turn.out.push({ do: "report", line: { event: "peer", id, what: `put out: ${reason}` } });
+  if (s.view !== null && peersOf(s.view).includes(id)) recover(turn, `${id} put out`);
+}
+
+/** Something of the present view is broken: collect what survives, or fall back. */
+export function recover(turn: Turn, reason: string): void {
+  const { s } = turn;
+  if (s.status === "finished" || s.status === "failed" || s.view === null || s.ending !== null) return;
+  const computing = s.phase === "round" || s.phase === "handover" || s.phase === "held";
+  s.round = null;
+  if (computing && s.committed !== newestSource(s) && everyStageHeld(s)) {
+    Object.assign(s, { replanDue: reason, broken: true });
+    setPhase(turn, "handover");
+    requestSnapshots(turn);
+    return;
+  }
+  restart(turn, reason);
+}
+
+/** The survivors were told the newest commit before anything else, so each of them holds `committed`. */
+function everyStageHeld(s: RunCoreState): boolean {
+  return s.view!.stages.every((stage) =>
+    stage.replicas.some((replica) => s.peers[replica.peer] !== undefined)
+  );
+}
+
+function newestSource(s: RunCoreState): number {
+  return Math.max(s.snapshots.at(-1)?.step ?? 0, s.source?.step ?? 0);
+}
+
+/** Ends the present view and starts the next one from the newest complete source, if there are peers for it. */
+export function restart(turn: Turn, reason: string): void {
+  const { s } = turn;
+  const source =
+    [...s.snapshots, ...(s.source === null ? [] : [s.source])].sort((a, b) => b.step - a.step)[0] ?? null;
+  const base = source?.step ?? 0;
+  if (base < s.committed) {
+    const lost = s.committed - base;
+    s.stepsRedone += lost;
+    note(turn, "rollback", `back to step ${base}: ${lost} steps are done again`, { base, lost });
+    turn.out.push({ do: "report", line: { event: "rollback", step: base, steps_redone: lost } });
+    s.lastEval = Math.min(s.lastEval, base);
+  }
+  for (const peer of Object.values(s.peers)) if (peer.leaving) dismiss(turn, peer.id);
+  Object.assign(s, {
+    committed: base,
+    source,
+    view: null,
+    round: null,
+    pending: null,
+    replanDue: null,
+    broken: false,
+  });
+  Object.assign(s, { logged: {}, evaluated: {}, stateHashes: {}, ready: [] });
+  s.barren++;
+  setPhase(turn, "idle");
+  if (s.barren > BARREN_MAX) {
+    return setStatus(turn, "failed", `${BARREN_MAX} attempts in a row failed: ${reason}`);
+  }
+  setStatus(turn, "waiting", reason);
+  startIfPossible(turn);
+}
+
+/** Starts a view when there are enough measured peers; says what is missing otherwise. */
+export function startIfPossible(turn: Turn): void {
+  const { s } = turn;
+  if (s.phase !== "idle" || s.status === "finished" || s.status === "failed") return;
+  const usable = usablePeers(Object.values(s.peers)).sort((a, b) => a.joinedAt - b.joinedAt);
+  const needed = s.started ? 1 : s.config.min_peers;
+  if (usable.length < needed) {
+    const joined = usable.length === 1 ? "1 peer is" : `${usable.length} peers are`;
+    return setStatus(turn, "waiting", `${joined} ready, ${needed} needed`);
+  }
+  const shortfall = memoryShortfall(s.spec, usable);
+  if (shortfall !== null) return setStatus(turn, "waiting", `too little memory: ${shortfall}`);
+  s.gen++;
+  s.started = true;
+  const { spec, config } = s;
+  s.view = buildView({ gen: s.gen, baseStep: s.committed, spec, config, peers: usable });
+  setPhase(turn, "loading");
+  setStatus(turn, "warming up", `${usable.length} peers load ${s.view.stages.length} stages`);
+  note(turn, "view", `generation ${s.gen}: ${describe(s)}`, { gen: s.gen, base: s.committed });
+  for (const peer of Object.keys(s.peers)) {
+    turn.out.push({ do: "send", peer, message: { type: "view", view: s.view, source: s.source } });
+  }
+}
+
+function describe(s: RunCoreState): string {
+  const stages = s.view!.stages.map((stage) =>
+    `layers ${stage.firstLayer}-${stage.endLayer - 1} on ${
+      stage.replicas.map((replica) => replica.peer).join("+")
+    }`
+  );
+  return `from step ${s.committed}, ${stages.join(", ")}`;
+}

@@ -1,0 +1,100 @@
+// Building a stage instance: its state from the seed or from a snapshot's files, its engine new or reused. Used by holder.ts.
+// A file is believed only if its content has the hash that the view named.
+import type { StageBuild, StageEngine } from "./engine/engine.ts";
+import { stateHash } from "./exact/hash.ts";
+import { createState, type StageState } from "./exact/state.ts";
+import type { Held } from "./holder.ts";
+import type { Corpus } from "./model/data.ts";
+import { initParams } from "./model/init.ts";
+import { stageLayout } from "./model/layout.ts";
+import { decodeSafetensors, type TensorMap } from "./model/safetensors.ts";
+import { mergeStates } from "./model/state_file.ts";
+import type { StateFile, StateSource } from "./wire/control.ts";
+import { ShoalError } from "./wire/errors.ts";
+import type { ModelSpec, RunConfig, StagePlan, StageSpec, View } from "./wire/run.ts";
+
+export interface HolderOptions {
+  config: RunConfig;
+  spec: ModelSpec;
+  corpus: Corpus;
+  createEngine(build: StageBuild): Promise<StageEngine>;
+  fetchState(step: number, file: StateFile): Promise<Uint8Array>;
+}
+
+export interface LoadRequest {
+  plan: StagePlan;
+  view: View;
+  source: StateSource | null;
+  /** An instance of the same build; its engine is kept. */
+  reuse: Held | null;
+  /** State of the same layers held before this view; used if it is bit-equal to the source. */
+  before: StageState | null;
+}
+
+/** Two plans with the same key need the same engine. */
+export function instanceKey(plan: StagePlan, view: View): string {
+  const { firstLayer, endLayer, embed, head, inflight } = plan;
+  return [firstLayer, endLayer, embed, head, inflight, view.codecForward, view.codecBackward].join("/");
+}
+
+export async function loadInstance(options: HolderOptions, request: LoadRequest): Promise<Held> {
+  const { plan, view } = request;
+  const state = await loadState(options, request);
+  const build: StageBuild = {
+    spec: options.spec,
+    stage: stageOf(plan),
+    batchSize: options.config.batch_size,
+    slots: plan.inflight,
+    codecForward: view.codecForward,
+    codecBackward: view.codecBackward,
+  };
+  const engine = request.reuse?.engine ?? await options.createEngine(build);
+  await engine.load(state.params);
+  return {
+    ...{ key: instanceKey(plan, view), plan, engine, state, saturated: 0, nonFinite: 0 },
+    ...{ sum: new Int32Array(state.layout.size), scratch: new Int32Array(state.layout.size) },
+    ...{ inbox: new Map(), outbox: new Map() },
+  };
+}
+
+function stageOf(plan: StagePlan): StageSpec {
+  const { index, firstLayer, endLayer, embed, head } = plan;
+  return { index, firstLayer, endLayer, embed, head };
+}
+
+async function loadState(options: HolderOptions, request: LoadRequest): Promise<StageState> {
+  const { spec, config } = options;
+  const { plan, source, before } = request;
+  if (source === null) return createState(stageLayout(spec, plan), initParams(spec, plan, config.seed));
+  const same = source.files.find((file) => covers(file, plan) && covers(plan, file));
+  if (before !== null && same !== undefined && stateHash(before) === same.hash) return before;
+  const files: TensorMap[] = [];
+  for (const file of source.files) {
+    if (overlaps(file, plan)) files.push(await fetchVerified(options, source.step, file));
+  }
+  const merged = mergeStates(spec, files, plan);
+  if (!merged.ok) throw new ShoalError(merged.code, merged.reason);
+  return merged.value;
+}
+
+async function fetchVerified(options: HolderOptions, step: number, file: StateFile): Promise<TensorMap> {
+  const bytes = await options.fetchState(step, file);
+  const decoded = decodeSafetensors(bytes);
+  if (!decoded.ok) throw new ShoalError(decoded.code, decoded.reason);
+  const own = mergeStates(options.spec, [decoded.value], { ...file, index: file.stage });
+  if (!own.ok) throw new ShoalError(own.code, own.reason);
+  const hash = stateHash(own.value);
+  if (hash === file.hash) return decoded.value;
+  throw new ShoalError("bad-state", `state of stage ${file.stage} has hash ${hash}, expected ${file.hash}`);
+}
+
+type Range = Pick<StageSpec, "firstLayer" | "endLayer" | "embed" | "head">;
+
+function covers(a: Range, b: Range): boolean {
+  return a.firstLayer <= b.firstLayer && a.endLayer >= b.endLayer && (a.embed || !b.embed) &&
+    (a.head || !b.head);
+}
+
+function overlaps(a: Range, b: Range): boolean {
+  return a.firstLayer < b.endLayer && b.firstLayer < a.endLayer || (a.embed && b.embed) || (a.head && b.head);
+}

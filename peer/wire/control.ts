@@ -1,0 +1,243 @@
+// Control messages between a peer and the coordinator: msgpack maps over the WebSocket, named strings, never positions.
+// Decoding is bounded and validated; a bad message is a coded refusal. The grammar is listed in docs/protocol.md.
+import { decode, encode } from "@msgpack/msgpack";
+import * as v from "valibot";
+import { refuse, type Result } from "./errors.ts";
+import type { ModelSpec, RunConfig, View } from "./run.ts";
+import type { LossPoint, RunState } from "./status.ts";
+
+/** Raised whenever a message or frame changes meaning; both sides must agree exactly. */
+export const PROTOCOL_VERSION = 1;
+/** Without it one message could make the receiver hold arbitrary memory. */
+export const CONTROL_BYTES_MAX = 1 << 20;
+/** Longest SDP or candidate text that is carried; a real one is below 10 kB. */
+const SIGNAL_CHARS_MAX = 64 * 1024;
+const TEXT_CHARS_MAX = 512;
+/** Micro-batches per step never exceed this (config.ts), nor do stages. */
+const COUNT_MAX = 256;
+
+const text = v.pipe(v.string(), v.maxLength(TEXT_CHARS_MAX));
+const id = v.pipe(v.string(), v.minLength(1), v.maxLength(64));
+const count = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(0xffffffff));
+const small = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(COUNT_MAX));
+const measure = v.pipe(v.number(), v.finite(), v.minValue(0));
+const pass = v.picklist(["train", "eval"]);
+
+const Hello = v.object({
+  type: v.literal("hello"),
+  version: count,
+  token: v.pipe(v.string(), v.maxLength(128)),
+  runtime: v.picklist(["tab", "deno"]),
+  adapter: text,
+  engine: text,
+  name: v.optional(text),
+});
+const Measured = v.object({ type: v.literal("measured"), blockMs: measure, memoryBytes: measure });
+const Heartbeat = v.object({
+  type: v.literal("heartbeat"),
+  stepMs: measure,
+  bytesUp: measure,
+  bytesDown: measure,
+  direct: small,
+  relayed: small,
+  hidden: v.boolean(),
+});
+const Signal = v.object({
+  type: v.literal("signal"),
+  peer: id,
+  data: v.pipe(v.string(), v.maxLength(SIGNAL_CHARS_MAX)),
+});
+const Ready = v.object({ type: v.literal("ready"), gen: count });
+const Logged = v.object({
+  type: v.literal("logged"),
+  gen: count,
+  step: count,
+  stage: small,
+  hash: id,
+  gradNormSq: measure,
+  lossSum: v.pipe(v.number(), v.finite()),
+  lossCount: small,
+  saturated: measure,
+  nonFinite: measure,
+});
+const Evaluated = v.object({
+  type: v.literal("evaluated"),
+  gen: count,
+  step: count,
+  stage: small,
+  lossSum: v.pipe(v.number(), v.finite()),
+  lossCount: small,
+});
+const Applied = v.object({ type: v.literal("applied"), gen: count, step: count, stage: small, hash: id });
+const LinkLost = v.object({ type: v.literal("link-lost"), gen: count, peer: id, reason: text });
+const Leave = v.object({ type: v.literal("leave"), reason: text });
+const Pause = v.object({ type: v.literal("pause"), paused: v.boolean() });
+
+const PeerMessageSchema = v.variant("type", [
+  Hello,
+  Measured,
+  Heartbeat,
+  Signal,
+  Ready,
+  Logged,
+  Evaluated,
+  Applied,
+  LinkLost,
+  Leave,
+  Pause,
+]);
+/** What a peer says. `pass` "eval" rounds run forward only; `step` counts committed steps before the round. */
+export type PeerMessage = v.InferOutput<typeof PeerMessageSchema>;
+export type Pass = v.InferOutput<typeof pass>;
+export const PEER_MESSAGE_TYPES = PeerMessageSchema.options.map((option) => option.entries.type.literal);
+
+/** One stage's state as the coordinator holds it, named so that any later split can be assembled from it. */
+export interface StateFile {
+  stage: number;
+  firstLayer: number;
+  endLayer: number;
+  embed: boolean;
+  head: boolean;
+  bytes: number;
+  hash: string;
+}
+
+/** Where a view's state comes from: the seed, or the files of one snapshot. */
+export interface StateSource {
+  step: number;
+  files: StateFile[];
+}
+
+export interface Welcome {
+  type: "welcome";
+  peer: string;
+  incarnation: number;
+  config: RunConfig;
+  spec: ModelSpec;
+  corpus: { tokens: number; bytesPerToken: 1 | 2; hash: string };
+  heartbeatMs: number;
+}
+
+export interface GroupStatus {
+  type: "status";
+  state: RunState;
+  reason: string;
+  step: number;
+  groupStepMs: number;
+  /** Only the newest points; the page keeps what it has seen. */
+  losses: LossPoint[];
+  sample: { step: number; text: string } | null;
+}
+
+/** What the coordinator says. It is trusted by the peers that chose to join it; its bytes are still bounded. */
+export type CoordinatorMessage =
+  | Welcome
+  | { type: "refused"; code: string; reason: string }
+  | { type: "view"; view: View; source: StateSource | null }
+  | { type: "open"; gen: number; step: number; pass: Pass }
+  | { type: "commit"; gen: number; step: number; gradNormSq: number }
+  | { type: "snapshot"; gen: number; step: number; stage: number }
+  | { type: "signal"; peer: string; data: string }
+  | GroupStatus
+  | { type: "kicked"; reason: string }
+  | { type: "done"; reason: string };
+
+export const COORDINATOR_MESSAGE_TYPES = [
+  "welcome",
+  "refused",
+  "view",
+  "open",
+  "commit",
+  "snapshot",
+  "signal",
+  "status",
+  "kicked",
+  "done",
+] as const satisfies readonly CoordinatorMessage["type"][];
+
+const DECODE_LIMITS = {
+  maxStrLength: SIGNAL_CHARS_MAX * 4,
+  maxBinLength: 0,
+  maxExtLength: 0,
+  maxArrayLength: 65_536,
+  maxMapLength: 4_096,
+};
+
+export function encodeControl(message: PeerMessage | CoordinatorMessage): Uint8Array {
+  return encode(message, { ignoreUndefined: true });
+}
+
+function decodeMap(bytes: Uint8Array): Result<Record<string, unknown>> {
+  if (bytes.length > CONTROL_BYTES_MAX) {
+    return refuse("bad-message", `control message of ${bytes.length} bytes`);
+  }
+  try {
+    const value = decode(bytes, DECODE_LIMITS);
+    if (typeof value !== "object" || value === null || Array.isArray(value)) {
+      return refuse("bad-message", "control message is not a map");
+    }
+    return { ok: true, value: value as Record<string, unknown> };
+  } catch (error) {
+    return refuse("bad-message", `control message is not msgpack: ${String(error).slice(0, 120)}`);
+  }
+}
+
+/** Bytes from a peer; never throws. */
+export function decodePeerMessage(bytes: Uint8Array): Result<PeerMessage> {
+  const map = decodeMap(bytes);
+  if (!map.ok) return map;
+  const parsed = v.safeParse(PeerMessageSchema, map.value);
+  if (parsed.success) return { ok: true, value: parsed.output };
+  const issue = parsed.issues[0];
+  return refuse("bad-message", `${String(map.value["type"]).slice(0, 32)}: ${issue.message.slice(0, 160)}`);
+}
+
+/** Bytes from the coordinator: type and size are checked; the content comes from the party the owner chose to join. */
+export function decodeCoordinatorMessage(bytes: Uint8Array): Result<CoordinatorMessage> {
+  const map = decodeMap(bytes);
+  if (!map.ok) return map;
+  const type = map.value["type"];
+  if (!COORDINATOR_MESSAGE_TYPES.some((known) => known === type)) {
+    return refuse("bad-message", `unknown coordinator message ${String(type).slice(0, 32)}`);
+  }
+  return { ok: true, value: map.value as unknown as CoordinatorMessage };
+}
+
+/** WebSocket messages start with one byte that says what follows. */
+export const TAG_CONTROL = 0;
+/** Followed by one byte of id length, the id of the other peer, then the link's bytes. */
+export const TAG_RELAY = 1;
+
+export function tagControl(message: PeerMessage | CoordinatorMessage): Uint8Array {
+  const body = encodeControl(message);
+  const out = new Uint8Array(body.length + 1);
+  out[0] = TAG_CONTROL;
+  out.set(body, 1);
+  return out;
+}
+
+export function tagRelay(peer: string, bytes: Uint8Array): Uint8Array {
+  const name = new TextEncoder().encode(peer);
+  const out = new Uint8Array(2 + name.length + bytes.length);
+  out[0] = TAG_RELAY;
+  out[1] = name.length;
+  out.set(name, 2);
+  out.set(bytes, 2 + name.length);
+  return out;
+}
+
+export type Tagged = { kind: "control"; bytes: Uint8Array } | {
+  kind: "relay";
+  peer: string;
+  bytes: Uint8Array;
+};
+
+export function readTagged(bytes: Uint8Array): Result<Tagged> {
+  if (bytes[0] === TAG_CONTROL) return { ok: true, value: { kind: "control", bytes: bytes.subarray(1) } };
+  const length = bytes[1] ?? 0;
+  if (bytes[0] !== TAG_RELAY || length === 0 || bytes.length < 2 + length) {
+    return refuse("bad-message", `socket message with tag ${bytes[0] ?? "none"}`);
+  }
+  const peer = new TextDecoder().decode(bytes.subarray(2, 2 + length));
+  return { ok: true, value: { kind: "relay", peer, bytes: bytes.subarray(2 + length) } };
+}

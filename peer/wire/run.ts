@@ -1,0 +1,115 @@
+// What a run is, as data that both sides agree on: the model, the hyper-parameters, and the plan (view).
+// Not a place for behaviour. Names of hyper-parameters follow nanoGPT, names of model fields Llama's usage.
+
+/** Shape of the model. Maths legend: C = n_embd, H = n_head, T = block_size, V = vocab_size, I = n_inner. */
+export interface ModelSpec {
+  vocab_size: number;
+  block_size: number;
+  n_layer: number;
+  n_head: number;
+  /** Key/value heads; divides n_head (grouped-query attention). */
+  n_kv_head: number;
+  n_embd: number;
+  /** Width of the SwiGLU inner layer. */
+  n_inner: number;
+  tie_word_embeddings: boolean;
+  rope_theta: number;
+  norm_eps: number;
+}
+
+export type CodecId = "raw32" | "f16s" | "i8b64";
+export type ScheduleId = "gpipe" | "1f1b" | "dynamic";
+
+export interface IceServer {
+  urls: string | string[];
+  username?: string;
+  credential?: string;
+}
+
+/** Flat configuration of a run; validated by peer/model/config.ts. */
+export interface RunConfig {
+  dataset: string;
+  block_size: number;
+  n_layer: number;
+  n_head: number;
+  n_kv_head: number;
+  n_embd: number;
+  n_inner: number;
+  tie_word_embeddings: boolean;
+  rope_theta: number;
+  norm_eps: number;
+  dropout: number;
+  /** Sequences in one micro-batch. */
+  batch_size: number;
+  /** Micro-batches in one step (N). */
+  gradient_accumulation_steps: number;
+  learning_rate: number;
+  min_lr: number;
+  max_iters: number;
+  warmup_iters: number;
+  lr_decay_iters: number;
+  weight_decay: number;
+  beta1: number;
+  beta2: number;
+  grad_clip: number;
+  eval_interval: number;
+  /** Micro-batches in one evaluation. */
+  eval_iters: number;
+  /** Steps between checkpoints on disk. */
+  checkpoint_interval: number;
+  /** Steps between in-memory snapshots that a departure falls back to. */
+  snapshot_interval: number;
+  /** Characters of sample text written at each evaluation; 0 = none. */
+  sample_chars: number;
+  seed: number;
+  /** Pipeline stages; 0 = as many as there are peers, at most n_layer. */
+  n_stage: number;
+  /** Fewest peers that the run starts with. */
+  min_peers: number;
+  schedule: ScheduleId;
+  codec_forward: CodecId;
+  codec_backward: CodecId;
+  iceServers: IceServer[];
+}
+
+/** A contiguous run of layers; the embedding sits in the first stage, final norm and head in the last. */
+export interface StageSpec {
+  index: number;
+  /** First layer and one past the last. */
+  firstLayer: number;
+  endLayer: number;
+  embed: boolean;
+  head: boolean;
+}
+
+export interface ReplicaPlan {
+  peer: string;
+  /** Micro-batches of each step that this replica computes (ascending). */
+  microBatches: number[];
+}
+
+export interface StagePlan extends StageSpec {
+  replicas: ReplicaPlan[];
+  /** Forwards allowed in flight (F started, B not done) per replica; also the number of activation slots. */
+  inflight: number;
+}
+
+/** Who does what, from `baseStep` on. Peers never plan; they execute the view of the newest generation. */
+export interface View {
+  gen: number;
+  /** Committed steps contained in the state that every holder starts this view with. */
+  baseStep: number;
+  stages: StagePlan[];
+  schedule: ScheduleId;
+  codecForward: CodecId;
+  codecBackward: CodecId;
+}
+
+/** A boundary tensor as it travels: rows x cols values in one codec, with the tensor's power-of-two exponent. */
+export interface Encoded {
+  codec: CodecId;
+  exponent: number;
+  rows: number;
+  cols: number;
+  payload: Uint8Array;
+}

@@ -1,0 +1,65 @@
+// The one-process reference run: the whole model as one stage, no peers, no frames, the same exact core. What every
+// distributed run with CPU kernels must equal bit for bit, whatever its stages, schedule and departures.
+import { createCpuEngine } from "../../peer/engine/cpu.ts";
+import { addInto } from "../../peer/exact/accumulate.ts";
+import { applyTotal, totalNormSq } from "../../peer/exact/optimizer.ts";
+import { quantise } from "../../peer/exact/quantise.ts";
+import { createState, type StageState } from "../../peer/exact/state.ts";
+import { batchOffsets, type Corpus, sliceBatch } from "../../peer/model/data.ts";
+import { initParams } from "../../peer/model/init.ts";
+import { stageLayout, wholeModel } from "../../peer/model/layout.ts";
+import { learningRates } from "../../peer/model/schedule.ts";
+import type { StageEngine } from "../../peer/engine/engine.ts";
+import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
+
+export interface Reference {
+  state: StageState;
+  /** Mean training loss of each step. */
+  losses: number[];
+}
+
+export async function runOneProcess(
+  config: RunConfig,
+  spec: ModelSpec,
+  corpus: Corpus,
+  engine?: StageEngine,
+): Promise<Reference> {
+  const stage = wholeModel(spec);
+  const layout = stageLayout(spec, stage);
+  const state = createState(layout, initParams(spec, stage, config.seed));
+  const codecs = { codecForward: config.codec_forward, codecBackward: config.codec_backward };
+  const used = engine ?? createCpuEngine({ spec, stage, batchSize: config.batch_size, slots: 1, ...codecs });
+  const rates = learningRates(config);
+  const losses: number[] = [];
+  for (let step = 0; step < config.max_iters; step++) {
+    await used.load(state.params);
+    losses.push(await trainStep({ config, spec, corpus, engine: used, state, lr: rates[step]! }));
+  }
+  return { state, losses };
+}
+
+interface StepInput {
+  config: RunConfig;
+  spec: ModelSpec;
+  corpus: Corpus;
+  engine: StageEngine;
+  state: StageState;
+  lr: number;
+}
+
+async function trainStep({ config, spec, corpus, engine, state, lr }: StepInput): Promise<number> {
+  const microBatches = config.gradient_accumulation_steps;
+  const sum = new Int32Array(state.layout.size);
+  const shape = { split: "train" as const, tokens: corpus.length, blockSize: spec.block_size };
+  let loss = 0;
+  for (let m = 0; m < microBatches; m++) {
+    const offsets = batchOffsets(config.seed, state.step, m, { ...shape, batchSize: config.batch_size });
+    const output = await engine.forward(0, sliceBatch(corpus, offsets, spec.block_size));
+    loss += output.loss ?? NaN;
+    await engine.backward(0, null);
+    addInto(sum, quantise(await engine.weightGrad(0), state, { microBatches }).values);
+  }
+  const gradNormSq = totalNormSq(state, sum, { microBatches });
+  applyTotal(state, sum, { microBatches, lr, gradNormSq, config });
+  return loss / microBatches;
+}
