@@ -115,6 +115,8 @@ export interface Welcome {
   config: RunConfig;
   spec: ModelSpec;
   corpus: { tokens: number; bytesPerToken: 1 | 2; hash: string };
+  /** Proves over HTTP that a request comes from this very peer. */
+  ticket: string;
   heartbeatMs: number;
 }
 

@@ -5,10 +5,11 @@
 const POLYNOMIAL = 0x82f63b78;
 /** Bytes taken per round of the main loop; one 256-entry table for each. */
 const SLICES = 8;
+/** Signed, because a JavaScript engine keeps signed 32-bit integers out of floating point. */
 const TABLE = buildTables();
 
-function buildTables(): Uint32Array {
-  const table = new Uint32Array(SLICES * 256);
+function buildTables(): Int32Array {
+  const table = new Int32Array(SLICES * 256);
   for (let i = 0; i < 256; i++) {
     let c = i;
     for (let bit = 0; bit < 8; bit++) c = c & 1 ? (c >>> 1) ^ POLYNOMIAL : c >>> 1;

@@ -1,0 +1,268 @@
+// The coordinator's HTTP side: pages, JSON API, state files, metrics, and the upgrade to a peer's socket. Two tokens: the
+// join token lets a peer in, the admin token steers the run. Every error is {code, message}; nothing here knows the protocol.
+import { Hono } from "hono";
+import { timingSafeEqual } from "node:crypto";
+import { extname, join, normalize } from "node:path";
+import { metricsText } from "../core/status.ts";
+import { stageStateBytes } from "../core/view_builder.ts";
+import type { Shell } from "../shell.ts";
+import { checkpointsDir } from "../store/checkpoints.ts";
+import type { Sockets } from "./sockets.ts";
+import { stageLayout } from "../../peer/model/layout.ts";
+import { decodeState } from "../../peer/model/state_file.ts";
+import { PROTOCOL_VERSION } from "../../peer/wire/control.ts";
+import type { Invite, RunStatus } from "../../peer/wire/status.ts";
+
+export interface AppOptions {
+  shell: Shell;
+  sockets: Sockets;
+  joinToken: string;
+  adminToken: string;
+  runName: string;
+  operator: string;
+  webRoot: string;
+  outDir: string;
+  joinLink(): string;
+}
+
+const TYPES: Record<string, string> = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript; charset=utf-8",
+  ".css": "text/css; charset=utf-8",
+  ".svg": "image/svg+xml",
+  ".json": "application/json",
+  ".txt": "text/plain; charset=utf-8",
+  ".png": "image/png",
+  ".ico": "image/x-icon",
+};
+
+/** Pages load nothing from elsewhere, run no inline script, and talk to this server alone. */
+const CSP =
+  "default-src 'none'; script-src 'self'; worker-src 'self' blob:; style-src 'self' 'unsafe-inline'; " +
+  "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/** Bytes per parameter of a state file: weights, two moments, and the exponents. */
+const STATE_BYTES_PER_PARAM = 13;
+/** Names, shapes and metadata of a state file. */
+const STATE_HEADER_BYTES = 1 << 20;
+
+type Role = "admin" | "join" | null;
+
+export function createApp(options: AppOptions): Hono {
+  const app = new Hono();
+  app.onError((error, c) => c.json({ code: "internal", message: error.message }, 500));
+  app.use("*", async (c, next) => {
+    await next();
+    c.header("X-Content-Type-Options", "nosniff");
+    c.header("Referrer-Policy", "no-referrer");
+  });
+  app.get("/metrics", (c) => {
+    if (roleOf(options, c.req.raw) === null) return unauthorized();
+    return c.text(metricsText(options.shell.core.state, options.shell.now()));
+  });
+  addPeerRoutes(app, options);
+  addStateRoutes(app, options);
+  addAdminRoutes(app, options);
+  app.get("*", (c) => servePage(options.webRoot, new URL(c.req.url).pathname));
+  return app;
+}
+
+function addPeerRoutes(app: Hono, options: AppOptions): void {
+  const { shell, sockets } = options;
+  app.get(
+    "/api/invite",
+    (c) => roleOf(options, c.req.raw) === null ? unauthorized() : c.json(invite(options)),
+  );
+  app.get("/api/status", (c) => {
+    const role = roleOf(options, c.req.raw);
+    return role === null ? unauthorized() : c.json(status(options, role));
+  });
+  app.get("/api/corpus", (c) => {
+    if (roleOf(options, c.req.raw) === null) return unauthorized();
+    const { tokens } = shell.options.corpus;
+    return c.body(new Uint8Array(tokens.buffer as ArrayBuffer, tokens.byteOffset, tokens.byteLength));
+  });
+  app.get("/api/peer", (c) => {
+    if (c.req.header("upgrade")?.toLowerCase() !== "websocket") {
+      return problem(426, "usage", "a WebSocket is expected");
+    }
+    const { socket, response } = Deno.upgradeWebSocket(c.req.raw);
+    sockets.accept(socket);
+    return response;
+  });
+}
+
+function addStateRoutes(app: Hono, options: AppOptions): void {
+  const { shell } = options;
+  app.get("/api/state/:step/:stage", (c) => {
+    if (peerOf(options, c.req.raw) === null) return unauthorized();
+    const bytes = shell.file(Number(c.req.param("step")), Number(c.req.param("stage")));
+    if (bytes === null) {
+      return problem(404, "bad-state", "this snapshot is no longer held; wait for the next view");
+    }
+    return c.body(bytes as Uint8Array<ArrayBuffer>);
+  });
+  app.put("/api/state/:step/:stage", async (c) => {
+    const peer = peerOf(options, c.req.raw);
+    if (peer === null) return unauthorized();
+    const gen = Number(c.req.header("x-shoal-gen"));
+    return await storeState(options, c.req.raw, {
+      peer,
+      gen,
+      step: Number(c.req.param("step")),
+      stage: Number(c.req.param("stage")),
+    });
+  });
+}
+
+interface Upload {
+  peer: string;
+  gen: number;
+  step: number;
+  stage: number;
+}
+
+/** Takes a stage's state only while it is asked for, from a holder of the stage, in exact shape. */
+async function storeState({ shell }: AppOptions, request: Request, at: Upload): Promise<Response> {
+  const { state } = shell.core;
+  const plan = state.view?.stages[at.stage];
+  const holds = plan?.replicas.some((replica) => replica.peer === at.peer) ?? false;
+  if (plan === undefined || !holds || at.gen !== state.gen || state.pending?.step !== at.step) {
+    return problem(409, "bad-state", "this state is not asked for now");
+  }
+  const most = stageLayout(state.spec, plan).size * STATE_BYTES_PER_PARAM + STATE_HEADER_BYTES;
+  const declared = Number(request.headers.get("content-length") ?? NaN);
+  if (!(declared <= most)) {
+    return problem(413, "bad-state", `a state of this stage has at most ${most} bytes`);
+  }
+  const bytes = new Uint8Array(await request.arrayBuffer());
+  const decoded = decodeState(state.spec, plan, bytes);
+  if (!decoded.ok || decoded.value.step !== at.step) {
+    return problem(422, "bad-state", decoded.ok ? `it is of step ${decoded.value.step}` : decoded.reason);
+  }
+  shell.putFile(at.step, at.stage, bytes);
+  const { firstLayer, endLayer, embed, head } = plan;
+  const hash = request.headers.get("x-shoal-hash")?.slice(0, 64) ?? "";
+  const file = { stage: at.stage, firstLayer, endLayer, embed, head, bytes: bytes.length, hash };
+  shell.feed({ type: "stored", gen: at.gen, step: at.step, file });
+  return Response.json({ stored: bytes.length });
+}
+
+function addAdminRoutes(app: Hono, options: AppOptions): void {
+  const { shell } = options;
+  app.post("/api/control", async (c) => {
+    if (roleOf(options, c.req.raw) !== "admin") return unauthorized();
+    const { action } = await bodyOf(c.req.raw);
+    if (action !== "pause" && action !== "resume" && action !== "stop") {
+      return problem(400, "usage", `action "${String(action).slice(0, 40)}"; use pause, resume or stop`);
+    }
+    shell.feed({ type: "admin", action });
+    return c.json(status(options, "admin"));
+  });
+  app.post("/api/evict", async (c) => {
+    if (roleOf(options, c.req.raw) !== "admin") return unauthorized();
+    const { peer } = await bodyOf(c.req.raw);
+    if (typeof peer !== "string" || shell.core.state.peers[peer] === undefined) {
+      return problem(404, "usage", `there is no peer "${String(peer).slice(0, 40)}"`);
+    }
+    shell.feed({ type: "evict", peer, reason: "put out by the organizer" });
+    return c.json(status(options, "admin"));
+  });
+  app.get("/api/checkpoints/:name/:file", async (c) => {
+    if (roleOf(options, c.req.raw) !== "admin") return unauthorized();
+    return await serveCheckpoint(options, c.req.param("name"), c.req.param("file"));
+  });
+}
+
+async function bodyOf(request: Request): Promise<Record<string, unknown>> {
+  if (Number(request.headers.get("content-length") ?? 0) > 4096) return {};
+  const value: unknown = await request.json().catch(() => ({}));
+  return typeof value === "object" && value !== null ? value as Record<string, unknown> : {};
+}
+
+/** Only files of checkpoints that this run wrote. */
+async function serveCheckpoint(options: AppOptions, name: string, file: string): Promise<Response> {
+  const known = options.shell.checkpoints.find((it) => it.name === name);
+  if (known === undefined || !known.files.includes(file)) {
+    return problem(404, "bad-checkpoint", `there is no file ${file} in checkpoint ${name}`);
+  }
+  const bytes = await Deno.readFile(join(checkpointsDir(options.outDir), name, file));
+  const headers = {
+    "content-type": "application/octet-stream",
+    "content-disposition": `attachment; filename="${file}"`,
+  };
+  return new Response(bytes, { headers });
+}
+
+function invite({ shell, runName, operator }: AppOptions): Invite {
+  const status = shell.status();
+  const { config, spec } = shell.options;
+  const stages = Math.max(1, status.stages.length, config.min_peers);
+  const whole = { index: 0, firstLayer: 0, endLayer: spec.n_layer, embed: true, head: true };
+  const rows = config.batch_size * spec.block_size;
+  const boundary = rows * spec.n_embd *
+    (config.codec_forward === "raw32" ? 4 : config.codec_forward === "f16s" ? 2 : 1.03);
+  const activations = rows * spec.n_embd * 4 * 12 * Math.ceil(spec.n_layer / stages) * 4;
+  return {
+    ...{ runName, operator, state: status.state, params: status.params, dataset: config.dataset },
+    peers: status.peers.length,
+    memoryBytes: Math.round(stageStateBytes(spec, whole) / stages + activations),
+    bytesPerStep: Math.round(boundary * 4 * config.gradient_accumulation_steps),
+    version: PROTOCOL_VERSION,
+  };
+}
+
+/** A volunteer sees the run, not the other volunteers' addresses, links, log or files. */
+function status({ shell, runName, operator, joinLink }: AppOptions, role: Role): RunStatus {
+  const core = shell.status();
+  const base = { ...core, runName, operator };
+  if (role === "admin") return { ...base, checkpoints: shell.checkpoints, joinLink: joinLink() };
+  return { ...base, checkpoints: [], joinLink: null, events: [] };
+}
+
+function roleOf(options: AppOptions, request: Request): Role {
+  const given = request.headers.get("authorization")?.replace(/^Bearer /, "") ?? "";
+  if (same(given, options.adminToken)) return "admin";
+  return same(given, options.joinToken) ? "join" : null;
+}
+
+function peerOf(options: AppOptions, request: Request): string | null {
+  if (roleOf(options, request) === null) return null;
+  const peer = request.headers.get("x-shoal-peer") ?? "";
+  const ticket = options.sockets.tickets.get(peer);
+  return ticket !== undefined && same(request.headers.get("x-shoal-ticket") ?? "", ticket) ? peer : null;
+}
+
+function same(a: string, b: string): boolean {
+  const x = new TextEncoder().encode(a);
+  const y = new TextEncoder().encode(b);
+  return x.length === y.length && timingSafeEqual(x, y);
+}
+
+function unauthorized(): Response {
+  return problem(
+    401,
+    "bad-token",
+    "the token is missing or not of this run; open the link that was printed at start",
+  );
+}
+
+function problem(httpStatus: number, code: string, message: string): Response {
+  return Response.json({ code, message }, { status: httpStatus });
+}
+
+async function servePage(webRoot: string, pathname: string): Promise<Response> {
+  const wanted = pathname === "/" ? "/index.html" : pathname === "/admin" ? "/admin.html" : pathname;
+  const path = normalize(join(webRoot, wanted));
+  const type = TYPES[extname(path)];
+  if (!path.startsWith(webRoot) || type === undefined) {
+    return problem(404, "usage", `there is nothing at ${pathname}`);
+  }
+  try {
+    const cache = wanted.startsWith("/assets/") ? "public, max-age=31536000, immutable" : "no-cache";
+    const headers = { "content-type": type, "content-security-policy": CSP, "cache-control": cache };
+    return new Response(await Deno.readFile(path), { headers });
+  } catch {
+    return problem(404, "usage", `there is nothing at ${pathname}`);
+  }
+}

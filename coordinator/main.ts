@@ -1,0 +1,151 @@
+// Starts a coordinator: corpus, store, core, HTTP server. Library entry for the command line, the demo and tests; prints
+// nothing itself. The links it returns carry the tokens in the fragment, which browsers do not send.
+import { createApp } from "./http/app.ts";
+import { randomToken, Sockets } from "./http/sockets.ts";
+import { Shell, type ShellOptions } from "./shell.ts";
+import type { CoordinatorEventLine } from "./core/run_state.ts";
+import { loadCorpus, type LoadedCorpus } from "./store/corpus.ts";
+import { EventLog } from "./store/event_log.ts";
+import { readCheckpoint } from "./store/checkpoints.ts";
+import { stateHash } from "../peer/exact/hash.ts";
+import { checkCorpus } from "../peer/model/config.ts";
+import { specOf } from "../peer/model/layout.ts";
+import { decodeState } from "../peer/model/state_file.ts";
+import { messageOf, ShoalError } from "../peer/wire/errors.ts";
+import type { ModelSpec, RunConfig } from "../peer/wire/run.ts";
+
+export type { CoordinatorEventLine } from "./core/run_state.ts";
+
+export interface CoordinatorOptions {
+  config: RunConfig;
+  host: string;
+  /** 0 = any free port. */
+  port: number;
+  outDir: string;
+  operator: string;
+  runName: string;
+  /** Folder of the checkpoint to go on from. */
+  resumeFrom?: string;
+  webRoot: string;
+  onEvent(event: CoordinatorEventLine): void;
+}
+
+export interface Coordinator {
+  joinLink: string;
+  adminLink: string;
+  /** Resolves when the run is finished or has failed. */
+  done: Promise<void>;
+  stop(reason: string): Promise<void>;
+  /** The run as the pages see it; for tests and embedding programs. */
+  shell: Shell;
+}
+
+/** Longest wait for a sample; it is a courtesy, not part of the run. */
+const SAMPLE_MS = 60_000;
+
+export async function startCoordinator(options: CoordinatorOptions): Promise<Coordinator> {
+  const start = await prepare(options);
+  const log = new EventLog(options.outDir);
+  const shellOptions: ShellOptions = {
+    ...start,
+    config: options.config,
+    log,
+    outDir: options.outDir,
+    onEvent: options.onEvent,
+    sample: (files) => sampleText(files, start.spec, start.corpus, options.config),
+  };
+  const shell = new Shell(shellOptions);
+  const joinToken = randomToken();
+  const adminToken = randomToken();
+  const sockets = new Sockets(shell, joinToken);
+  let base = "";
+  const joinLink = () => `${base}/#${joinToken}`;
+  const app = createApp({ ...options, shell, sockets, joinToken, adminToken, joinLink });
+  const server = serve(options, app.fetch);
+  const { port } = server.addr as Deno.NetAddr;
+  base = `http://${options.host.includes(":") ? `[${options.host}]` : options.host}:${port}`;
+  const adminLink = `${base}/admin#${adminToken}`;
+  options.onEvent({ event: "listening", join: joinLink(), admin: adminLink });
+  const stop = async (reason: string) => {
+    await shell.close(reason);
+    await server.shutdown();
+  };
+  return { joinLink: joinLink(), adminLink, done: shell.ended, stop, shell };
+}
+
+function serve(options: CoordinatorOptions, handler: (request: Request) => Response | Promise<Response>) {
+  const { host: hostname, port } = options;
+  try {
+    return Deno.serve({ hostname, port, onListen: () => {} }, handler);
+  } catch (error) {
+    throw new ShoalError(
+      "usage",
+      `cannot listen on ${hostname}:${port}: ${messageOf(error)}; choose another --port`,
+    );
+  }
+}
+
+interface Prepared {
+  corpus: LoadedCorpus;
+  spec: ModelSpec;
+  resume?: NonNullable<ShellOptions["resume"]>;
+}
+
+async function prepare(options: CoordinatorOptions): Promise<Prepared> {
+  const { config, resumeFrom } = options;
+  if (resumeFrom === undefined) {
+    const corpus = await loadCorpus(config.dataset);
+    checkCorpus(config, corpus.tokens.length);
+    return { corpus, spec: specOf(config, corpus.vocab.length) };
+  }
+  const { manifest, files } = await readCheckpoint(resumeFrom);
+  const corpus = await loadCorpus(config.dataset, manifest.vocab);
+  checkCorpus(config, corpus.tokens.length);
+  const spec = specOf(config, manifest.vocab.length);
+  if (JSON.stringify(spec) !== JSON.stringify(manifest.spec)) {
+    throw new ShoalError(
+      "bad-config",
+      "the model's shape differs from the checkpoint's; leave out the shape flags",
+    );
+  }
+  const shards = files.filter((file) => file.name.endsWith(".safetensors"));
+  const states = manifest.stages.map((stage, i) => {
+    const bytes = shards[i]?.bytes;
+    const decoded = bytes && decodeState(spec, stage, bytes);
+    if (!decoded?.ok) {
+      throw new ShoalError("bad-checkpoint", `stage ${i} cannot be read: ${decoded?.reason ?? "no file"}`);
+    }
+    const { index, ...range } = stage;
+    return {
+      info: { stage: index, ...range, bytes: bytes!.length, hash: stateHash(decoded.value) },
+      bytes: bytes!,
+    };
+  });
+  return { corpus, spec, resume: { step: manifest.step, files: states } };
+}
+
+/** Writes a sample in a worker, so that heartbeats and commits never wait for it. */
+async function sampleText(
+  files: Uint8Array[],
+  spec: ModelSpec,
+  corpus: LoadedCorpus,
+  config: RunConfig,
+): Promise<string> {
+  const worker = new Worker(new URL("./cli/sample_worker.ts", import.meta.url), { type: "module" });
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  try {
+    return await new Promise<string>((resolve, reject) => {
+      timer = setTimeout(() => reject(new Error("it took too long")), SAMPLE_MS);
+      worker.onmessage = (event: MessageEvent<number[]>) => resolve(corpus.decode(event.data));
+      worker.onerror = (event) => {
+        event.preventDefault();
+        reject(new Error(event.message));
+      };
+      const newline = Math.max(0, corpus.vocab.indexOf("\n"));
+      worker.postMessage({ files, spec, prompt: [newline], count: config.sample_chars, seed: config.seed });
+    });
+  } finally {
+    clearTimeout(timer);
+    worker.terminate();
+  }
+}

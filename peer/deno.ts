@@ -1,0 +1,130 @@
+// The command-line peer: one status line on stderr (or JSON lines on stdout), a clean exit, exit codes. Opens the GPU through
+// whichever provider reads back quickest; without any adapter it computes on the CPU and says so.
+import { createCpuEngine } from "./engine/cpu.ts";
+import type { StageBuild, StageEngine } from "./engine/engine.ts";
+import { createWgslEngine } from "./engine/wgsl.ts";
+import type { GpuDevice } from "./gpu/device.ts";
+import { openDenoDevice } from "./gpu/provider_deno.ts";
+import { createLinkHost } from "./net/host.ts";
+import { SimplePeerLink } from "./net/simple_peer.ts";
+import { denoStack } from "./net/wrtc_deno.ts";
+import { Peer } from "./peer.ts";
+import { messageOf, ShoalError } from "./wire/errors.ts";
+import type { TabSnapshot } from "./wire/status.ts";
+
+export interface RunPeerOptions {
+  /** http://host:port/#token */
+  join: string;
+  name?: string;
+  engine?: "wgsl" | "cpu" | "auto";
+  json?: boolean;
+  /** First abort = finish the step and leave; see `leaveNow`. */
+  signal?: AbortSignal;
+}
+
+/** What a stage may take until the device says otherwise. */
+const MEMORY_BYTES = 4_000_000_000;
+/** After a clean leave was asked for, the peer goes at once if the run does not let it go. */
+const LEAVE_MS = 10_000;
+const STATUS_MS = 2_000;
+
+interface Compute {
+  adapter: string;
+  engine: string;
+  gpu: GpuDevice | null;
+  createEngine(build: StageBuild): Promise<StageEngine>;
+}
+
+/** Runs until the peer has left; resolves to the exit code: 0 left or done, 1 put out or failed. */
+export async function runPeer(options: RunPeerOptions): Promise<number> {
+  const { origin, token } = readJoinLink(options.join);
+  const compute = await openCompute(options.engine ?? "auto");
+  const tell = reporter(options.json ?? false);
+  tell({ event: "adapter", adapter: compute.adapter, engine: compute.engine });
+  const peer = new Peer({
+    ...{ origin, token, runtime: "deno", adapter: compute.adapter, engine: compute.engine },
+    ...(options.name === undefined ? {} : { name: options.name }),
+    ...(compute.gpu === null ? {} : { deviceLost: compute.gpu.lost }),
+    memoryBytes: MEMORY_BYTES,
+    createEngine: (build) => compute.createEngine(build),
+    createHost: (selfId, relay) => createLinkHost({ selfId, relay, createLink: directLink }),
+    onChange: statusWriter(tell),
+  });
+  options.signal?.addEventListener("abort", () => leave(peer), { once: true });
+  const end = await peer.run();
+  tell({ event: "end", kind: end.kind, reason: end.reason });
+  compute.gpu?.destroy();
+  return end.kind === "left" || end.kind === "done" ? 0 : 1;
+}
+
+function leave(peer: Peer): void {
+  peer.finishAndLeave();
+  Deno.unrefTimer(setTimeout(() => peer.leaveNow(), LEAVE_MS) as unknown as number);
+}
+
+/** @throws {ShoalError} usage unless it is a link as the coordinator prints it. */
+export function readJoinLink(link: string): { origin: string; token: string } {
+  const url = URL.canParse(link) ? new URL(link) : null;
+  const token = url?.hash.slice(1) ?? "";
+  if (url !== null && /^https?:$/.test(url.protocol) && token !== "") return { origin: url.origin, token };
+  throw new ShoalError("usage", `"${link}" is not a join link; copy it whole, http://host:port/#token`);
+}
+
+async function openCompute(wanted: "wgsl" | "cpu" | "auto"): Promise<Compute> {
+  const cpu = (why: string): Compute => ({
+    ...{ adapter: `CPU (${why})`, engine: "cpu", gpu: null },
+    createEngine: (build) => Promise.resolve(createCpuEngine(build)),
+  });
+  if (wanted === "cpu") return cpu("chosen by --engine");
+  try {
+    const gpu = await openDenoDevice();
+    return {
+      adapter: gpu.adapterName,
+      engine: `wgsl (${gpu.provider})`,
+      gpu,
+      createEngine: (build) => createWgslEngine(gpu, build),
+    };
+  } catch (error) {
+    if (wanted === "wgsl") throw error;
+    return cpu(messageOf(error).slice(0, 200));
+  }
+}
+
+function directLink(
+  remote: string,
+  options: {
+    initiator: boolean;
+    iceServers: { urls: string | string[] }[];
+    onsignal: (data: string) => void;
+  },
+) {
+  return new SimplePeerLink({ remote, ...options, stack: denoStack });
+}
+
+type Teller = (line: Record<string, unknown>) => void;
+
+function reporter(json: boolean): Teller {
+  if (json) return (line) => console.log(JSON.stringify(line));
+  return (line) => console.error(Object.entries(line).map(([key, value]) => `${key} ${value}`).join(" | "));
+}
+
+/** One line whenever the phase changes, and one now and then in between. */
+function statusWriter(tell: Teller): (snapshot: TabSnapshot) => void {
+  let phase = "";
+  let at = 0;
+  let step = -1;
+  return (s) => {
+    const now = performance.now();
+    if (s.phase === phase && (now - at < STATUS_MS || s.step === step)) return;
+    [phase, at, step] = [s.phase, now, s.step];
+    const held = s.layers === null ? "no stage" : `stage ${s.stage! + 1}/${s.stageCount}`;
+    tell({
+      event: "status",
+      phase: s.phase,
+      held,
+      step: s.step,
+      own_ms: Math.round(s.ownStepMs),
+      reason: s.reason,
+    });
+  };
+}

@@ -1,0 +1,172 @@
+// The stage engine without a GPU: the double-precision references behind the StageEngine contract. Not fast, and not
+// meant for large models. Parameters and weight gradients are f32, and so are activations between layers: the same
+// micro-batch always gives the same bits, whichever peer computes it and (untied, codec raw32) wherever the model is cut.
+import { decodeTensor, encodeTensor } from "../codec/codec.ts";
+import { stageLayout } from "../model/layout.ts";
+import { assert, ShoalError } from "../wire/errors.ts";
+import type { Encoded } from "../wire/run.ts";
+import { stageForward, stageInputGrad, stageShape, stageWeightGrad } from "../../shaders/reference/stage.ts";
+import { viewParams } from "../../shaders/reference/stage.ts";
+import type { StagePending, StageReferenceInput, StageSaved } from "../../shaders/reference/stage.ts";
+import type { StageParams, StageShape } from "../../shaders/reference/stage.ts";
+import { cpuMemory } from "./cpu_memory.ts";
+import type { StageBuild, StageEngine, StageInput, StageMemory, StageOutput } from "./engine.ts";
+
+/** A slot goes free -> forward done (saved) -> backward done (pending too) -> free. */
+interface Slot {
+  saved?: StageSaved;
+  pending?: StagePending;
+}
+
+/** Builds the engine of one stage; parameters are zero until `load`. */
+export function createCpuEngine(build: StageBuild): StageEngine {
+  return new CpuEngine(build);
+}
+
+class CpuEngine implements StageEngine {
+  readonly name = "cpu (double precision)";
+  readonly #build: StageBuild;
+  readonly #shape: StageShape;
+  readonly #memory: StageMemory;
+  readonly #slots: Slot[];
+  /** Flat parameters and gradient in layout order, and the views into them. */
+  readonly #flatParams: Float64Array;
+  readonly #flatGrads: Float64Array;
+  readonly #params: StageParams;
+  readonly #grads: StageParams;
+  #destroyed = false;
+
+  constructor(build: StageBuild) {
+    const { spec, stage, batchSize, slots } = build;
+    const floats = stageLayout(spec, stage).size;
+    this.#build = build;
+    this.#shape = { ...stageShape(spec, stage, batchSize), roundLayers: true };
+    this.#memory = cpuMemory(this.#shape, { layers: stage.endLayer - stage.firstLayer, slots, floats });
+    this.#slots = Array.from({ length: slots }, () => ({}));
+    this.#flatParams = new Float64Array(floats);
+    this.#flatGrads = new Float64Array(floats);
+    this.#params = viewParams(spec, stage, this.#flatParams);
+    this.#grads = viewParams(spec, stage, this.#flatGrads);
+  }
+
+  load(params: Float32Array): Promise<void> {
+    return this.#run(() => {
+      if (params.length !== this.#flatParams.length) {
+        const wanted = this.#flatParams.length;
+        throw new ShoalError(
+          "bad-state",
+          `${params.length} parameters do not fit a stage of ${wanted}; reload the state`,
+        );
+      }
+      this.#flatParams.set(params);
+      for (let slot = 0; slot < this.#slots.length; slot++) this.#slots[slot] = {};
+    });
+  }
+
+  forward(slot: number | null, input: StageInput): Promise<StageOutput> {
+    return this.#run(() => {
+      const target = slot === null ? null : this.#slot(slot);
+      assert(!target?.saved, `slot ${slot} still holds a micro-batch`);
+      const { output, loss, saved } = stageForward(this.#shape, this.#params, this.#read(input));
+      if (target) target.saved = saved;
+      if (loss !== undefined) return { loss };
+      assert(output, "a stage without the head has an output");
+      return { activation: this.#encode(output, this.#build.codecForward) };
+    });
+  }
+
+  backward(slot: number, gradient: Encoded | null): Promise<Encoded | null> {
+    return this.#run(() => {
+      const target = this.#slot(slot);
+      const { saved } = target;
+      assert(saved && !target.pending, `slot ${slot} is not ready for its backward`);
+      const dOutput = this.#readGradient(gradient);
+      const { dInput, pending } = stageInputGrad(this.#shape, this.#params, { saved, ...dOutput });
+      target.pending = pending;
+      return dInput ? this.#encode(dInput, this.#build.codecBackward) : null;
+    });
+  }
+
+  weightGrad(slot: number): Promise<Float32Array> {
+    return this.#run(() => {
+      const { saved, pending } = this.#slot(slot);
+      assert(saved && pending, `slot ${slot} is not ready for its weight gradient`);
+      this.#flatGrads.fill(0);
+      stageWeightGrad(this.#shape, this.#grads, { saved, pending });
+      this.#slots[slot] = {};
+      return Float32Array.from(this.#flatGrads);
+    });
+  }
+
+  memory(): StageMemory {
+    return this.#memory;
+  }
+
+  destroy(): void {
+    this.#destroyed = true;
+    this.#slots.fill({});
+  }
+
+  /** Failures reject, also those found before any work, so that callers have one path. */
+  #run<T>(work: () => T): Promise<T> {
+    return new Promise((resolve) => {
+      assert(!this.#destroyed, "the engine was destroyed");
+      resolve(work());
+    });
+  }
+
+  #slot(index: number): Slot {
+    const slot = this.#slots[index];
+    assert(slot, `no slot ${index}; the stage was built with ${this.#slots.length}`);
+    return slot;
+  }
+
+  /** Copies, because W reads them long after the caller may have reused its arrays. */
+  #read(input: StageInput): StageReferenceInput {
+    const { embed, head } = this.#build.stage;
+    return {
+      ...(embed
+        ? { tokens: this.#tokens("tokens", input.tokens) }
+        : { activation: this.#decode(input.activation) }),
+      ...(head ? { targets: this.#tokens("targets", input.targets) } : {}),
+    };
+  }
+
+  #readGradient(gradient: Encoded | null): { dOutput?: Float64Array } {
+    const { head } = this.#build.stage;
+    assert(head === (gradient === null), "a gradient comes in everywhere but at the last stage");
+    return gradient ? { dOutput: this.#decode(gradient) } : {};
+  }
+
+  #tokens(name: string, tokens: Uint32Array | undefined): Uint32Array {
+    const rows = this.#shape.B * this.#shape.T, V = this.#shape.V;
+    assert(tokens?.length === rows, `the stage needs ${rows} ${name}, not ${tokens?.length}`);
+    const bad = tokens.find((token) => token >= V);
+    if (bad === undefined) return tokens.slice();
+    throw new ShoalError(
+      "bad-corpus",
+      `token ${bad} among the ${name} is not below vocab_size ${V}; rebuild the corpus`,
+    );
+  }
+
+  /** A stranger's tensor: refused with its code unless it has the stage's shape and decodes. */
+  #decode(encoded: Encoded | undefined): Float64Array {
+    const { B, T, C } = this.#shape;
+    assert(encoded, "a stage inside the pipeline needs its neighbour's tensor");
+    if (encoded.rows !== B * T || encoded.cols !== C) {
+      const got = `${encoded.rows} x ${encoded.cols}`;
+      throw new ShoalError(
+        "bad-frame",
+        `a tensor of ${got} came, the plan says ${B * T} x ${C}; ask for it again`,
+      );
+    }
+    const decoded = decodeTensor(encoded);
+    if (!decoded.ok) throw new ShoalError(decoded.code, `${decoded.reason}; ask for the tensor again`);
+    return Float64Array.from(decoded.value);
+  }
+
+  #encode(values: Float64Array, codec: Encoded["codec"]): Encoded {
+    const { B, T, C } = this.#shape;
+    return encodeTensor(codec, Float32Array.from(values), B * T, C);
+  }
+}

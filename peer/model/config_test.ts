@@ -1,0 +1,100 @@
+// Every refusal names the key, the value and the remedy; the defaults themselves pass.
+import assert from "node:assert/strict";
+import { ShoalError } from "../wire/errors.ts";
+import { checkCorpus, CONFIG_KEYS, DEFAULT_CONFIG, parseConfigValue, readConfig } from "./config.ts";
+
+function refusal(input: Record<string, unknown>): string {
+  try {
+    readConfig(input);
+  } catch (error) {
+    assert.ok(error instanceof ShoalError && error.code === "bad-config");
+    return error.message;
+  }
+  assert.fail(`${JSON.stringify(input)} was accepted`);
+}
+
+Deno.test("config: the defaults are valid and complete", () => {
+  assert.deepEqual(readConfig({}), DEFAULT_CONFIG);
+  assert.deepEqual(readConfig({ ...DEFAULT_CONFIG }), DEFAULT_CONFIG);
+  assert.deepEqual(Object.keys(readConfig({})).sort(), [...CONFIG_KEYS].sort());
+});
+
+Deno.test("config: the result shares nothing with input or defaults", () => {
+  const iceServers = [{ urls: ["stun:example.org"] }];
+  const config = readConfig({ iceServers });
+  iceServers[0]!.urls.push("changed");
+  assert.deepEqual(config.iceServers, [{ urls: ["stun:example.org"] }]);
+  readConfig({}).iceServers.push({ urls: "stun:a" });
+  assert.deepEqual(DEFAULT_CONFIG.iceServers, []);
+});
+
+Deno.test("config: an unknown key names the nearest known one", () => {
+  assert.match(refusal({ n_layers: 3 }), /"n_layers".*n_layer$/);
+  assert.match(refusal({ learningrate: 3 }), /learning_rate$/);
+  assert.match(refusal({ iceservers: [] }), /iceServers$/);
+  assert.match(refusal({ constructor: 1 }), /unknown key "constructor"/);
+});
+
+Deno.test("config: wrong types and values out of range are named", () => {
+  const cases: [Record<string, unknown>, RegExp][] = [
+    [{ n_layer: "4" }, /n_layer is "4"; use an integer from 1 to 256/],
+    [{ n_layer: 2.5 }, /n_layer is 2.5/],
+    [{ n_layer: 0 }, /n_layer is 0/],
+    [{ learning_rate: NaN }, /learning_rate is null; use a number/],
+    [{ learning_rate: -1 }, /learning_rate is -1/],
+    [{ beta2: 1 }, /beta2 is 1/],
+    [
+      { gradient_accumulation_steps: 257 },
+      /gradient_accumulation_steps is 257; use an integer from 1 to 256/,
+    ],
+    [{ tie_word_embeddings: 1 }, /tie_word_embeddings is 1; use true or false/],
+    [{ schedule: "zigzag" }, /schedule is "zigzag"; use one of gpipe, 1f1b, dynamic/],
+    [{ codec_forward: null }, /codec_forward is null; use one of raw32/],
+    [{ dataset: "" }, /dataset is ""/],
+    [{ dataset: undefined }, /dataset is undefined/],
+    [{ iceServers: [{ urls: "http://x" }] }, /iceServers is/],
+    [{ iceServers: [{ urls: [] }] }, /iceServers is/],
+    [{ iceServers: [{ urls: "turn:x", password: "y" }] }, /iceServers is/],
+    [{ seed: 2 ** 32 }, /seed is 4294967296/],
+  ];
+  for (const [input, message] of cases) assert.match(refusal(input), message);
+});
+
+Deno.test("config: combinations that cannot train are named", () => {
+  const cases: [Record<string, unknown>, RegExp][] = [
+    [{ n_embd: 65 }, /n_embd 65 is not a multiple of n_head 4/],
+    [{ n_kv_head: 3 }, /n_head 4 is not a multiple of n_kv_head 3/],
+    [{ n_embd: 12 }, /n_embd \/ n_head is 3; rotary heads need an even size/],
+    [{ n_embd: 1024 }, /n_embd \/ n_head is 256/],
+    [{ n_stage: 5 }, /n_stage 5 exceeds n_layer 4/],
+    [{ dropout: 0.1 }, /dropout is 0.1; the kernels have no dropout yet, use 0/],
+    [{ warmup_iters: 301 }, /warmup_iters 301 exceeds max_iters 300/],
+    [{ lr_decay_iters: 10, warmup_iters: 20 }, /lr_decay_iters 10 lies before warmup_iters 20/],
+    [{ min_lr: 1 }, /min_lr 1 exceeds learning_rate/],
+  ];
+  for (const [input, message] of cases) assert.match(refusal(input), message);
+});
+
+Deno.test("config: one key is enough to shorten a run", () => {
+  const config = readConfig({ max_iters: 5, learning_rate: 1e-4 });
+  assert.deepEqual([config.warmup_iters, config.lr_decay_iters, config.min_lr], [5, 5, 1e-4]);
+  assert.equal(readConfig({ lr_decay_iters: 7 }).warmup_iters, 7);
+});
+
+Deno.test("config: flags' texts become values of the key's type", () => {
+  assert.equal(parseConfigValue("n_layer", "6"), 6);
+  assert.equal(parseConfigValue("learning_rate", "3e-4"), 3e-4);
+  assert.equal(parseConfigValue("tie_word_embeddings", "true"), true);
+  assert.equal(parseConfigValue("dataset", "12"), "12");
+  assert.equal(parseConfigValue("schedule", "1f1b"), "1f1b");
+  assert.match(refusal({ n_layer: parseConfigValue("n_layer", "six") }), /n_layer is "six"/);
+});
+
+Deno.test("config: a corpus too short for one sequence is refused", () => {
+  checkCorpus(readConfig({ block_size: 9 }), 100);
+  assert.throws(
+    () => checkCorpus(readConfig({ block_size: 10 }), 100),
+    (error) => error instanceof ShoalError && error.code === "bad-corpus" && /val split/.test(error.message),
+  );
+  checkCorpus(readConfig({ block_size: 10 }), 110);
+});

@@ -1,0 +1,80 @@
+// Which tokens a micro-batch contains: a pure function of (seed, step, micro-batch) over the corpus.
+// Not loading or tokenising. Data order must never depend on peers, plans or failures; nothing here keeps state.
+import { ShoalError } from "../wire/errors.ts";
+import { randomStream, uniformBelow } from "./random.ts";
+
+/** A tokenised corpus; 16 bits as soon as the vocabulary exceeds 256. */
+export type Corpus = Uint8Array | Uint16Array;
+export type Split = "train" | "val";
+
+export interface BatchOptions {
+  split: Split;
+  /** Tokens in the whole corpus. */
+  tokens: number;
+  /** T: tokens in a sequence. */
+  blockSize: number;
+  /** B: sequences in a micro-batch. */
+  batchSize: number;
+}
+
+/** Row-major [B, T]; targets are the tokens that follow. */
+export interface Batch {
+  tokens: Uint32Array;
+  targets: Uint32Array;
+}
+
+/** Separates this use of the seed from initialisation. */
+const DATA_DOMAIN = 0x64617461;
+
+/** The first 90 % of the corpus train, the last 10 % validate: [begin, end) in tokens. */
+export function splitRange(tokens: number, split: Split): { begin: number; end: number } {
+  const border = Math.floor(tokens * 9 / 10);
+  return split === "train" ? { begin: 0, end: border } : { begin: border, end: tokens };
+}
+
+/** Start positions at which T tokens and the last one's target stay inside the split; 0 if it is too short. */
+export function positionCount(options: Omit<BatchOptions, "batchSize">): number {
+  const { begin, end } = splitRange(options.tokens, options.split);
+  return Math.max(0, end - begin - options.blockSize);
+}
+
+/**
+ * Start positions of the B sequences of a micro-batch, uniform with replacement inside the split.
+ * @throws {ShoalError} bad-corpus if the split is shorter than blockSize + 1 tokens.
+ */
+export function batchOffsets(
+  seed: number,
+  step: number,
+  microBatch: number,
+  options: BatchOptions,
+): Uint32Array {
+  const { begin, end } = splitRange(options.tokens, options.split);
+  const positions = positionCount(options);
+  if (positions < 1) {
+    throw new ShoalError(
+      "bad-corpus",
+      `the ${options.split} split has ${end - begin} tokens, too few for block_size ${options.blockSize}; ` +
+        "use a longer corpus or a smaller block_size",
+    );
+  }
+  const next = randomStream([DATA_DOMAIN, seed, options.split === "train" ? 0 : 1, step, microBatch]);
+  return Uint32Array.from({ length: options.batchSize }, () => begin + uniformBelow(next, positions));
+}
+
+/** Copies T tokens and T targets per offset. @throws {ShoalError} bad-corpus if a sequence leaves the corpus. */
+export function sliceBatch(corpus: Corpus, offsets: Uint32Array, blockSize: number): Batch {
+  const tokens = new Uint32Array(offsets.length * blockSize);
+  const targets = new Uint32Array(offsets.length * blockSize);
+  offsets.forEach((offset, row) => {
+    if (offset + blockSize + 1 > corpus.length) {
+      throw new ShoalError(
+        "bad-corpus",
+        `a sequence at token ${offset} of length ${blockSize} leaves the corpus of ${corpus.length} tokens; ` +
+          "reload the corpus, it differs from the run's manifest",
+      );
+    }
+    tokens.set(corpus.subarray(offset, offset + blockSize), row * blockSize);
+    targets.set(corpus.subarray(offset + 1, offset + 1 + blockSize), row * blockSize);
+  });
+  return { tokens, targets };
+}

@@ -1,0 +1,63 @@
+// Data order: pure, inside its split, unbiased, and targets one token ahead.
+import assert from "node:assert/strict";
+import fc from "fast-check";
+import { ShoalError } from "../wire/errors.ts";
+import { batchOffsets, type BatchOptions, positionCount, sliceBatch, splitRange } from "./data.ts";
+
+const DEMO: BatchOptions = { split: "train", tokens: 1_190_317, blockSize: 64, batchSize: 8 };
+
+const PINNED = [148474, 576022, 21532, 970657];
+
+function isBadCorpus(error: unknown): boolean {
+  return error instanceof ShoalError && error.code === "bad-corpus";
+}
+
+Deno.test("data: the demo's first micro-batch is pinned, because replays depend on it", () => {
+  assert.deepEqual([...batchOffsets(1337, 0, 0, { ...DEMO, batchSize: 4 })], PINNED);
+});
+
+Deno.test("data: offsets are a pure function and every argument matters", () => {
+  const base = batchOffsets(1, 2, 3, DEMO);
+  assert.deepEqual(batchOffsets(1, 2, 3, DEMO), base);
+  assert.notDeepEqual(batchOffsets(2, 2, 3, DEMO), base);
+  assert.notDeepEqual(batchOffsets(1, 3, 3, DEMO), base);
+  assert.notDeepEqual(batchOffsets(1, 2, 4, DEMO), base);
+  assert.notDeepEqual(batchOffsets(1, 3, 2, DEMO), base);
+});
+
+Deno.test("data: sequences with their targets stay inside their split", () => {
+  const arbitrary = fc.record({
+    split: fc.constantFrom("train" as const, "val" as const),
+    tokens: fc.integer({ min: 1, max: 3000 }),
+    blockSize: fc.integer({ min: 1, max: 40 }),
+    batchSize: fc.integer({ min: 1, max: 20 }),
+  });
+  fc.assert(
+    fc.property(arbitrary, fc.nat(), (options, seed) => {
+      const { begin, end } = splitRange(options.tokens, options.split);
+      if (positionCount(options) === 0) {
+        assert.ok(end - begin <= options.blockSize);
+        assert.throws(() => batchOffsets(seed, 1, 1, options), isBadCorpus);
+        return;
+      }
+      const offsets = batchOffsets(seed, 1, 1, options);
+      assert.equal(offsets.length, options.batchSize);
+      assert.ok(offsets.every((o) => o >= begin && o + options.blockSize < end));
+    }),
+    { seed: 3 },
+  );
+});
+
+Deno.test("data: all positions of a short split occur, the first and the last too", () => {
+  const options: BatchOptions = { split: "val", tokens: 100, blockSize: 4, batchSize: 200 };
+  const seen = new Set(batchOffsets(5, 0, 0, options));
+  assert.deepEqual([...seen].sort((a, b) => a - b), [90, 91, 92, 93, 94, 95]);
+});
+
+Deno.test("data: targets are the tokens that follow", () => {
+  const corpus = Uint16Array.from({ length: 50 }, (_, i) => i * 7);
+  const { tokens, targets } = sliceBatch(corpus, Uint32Array.of(0, 44), 5);
+  assert.deepEqual([...tokens], [0, 1, 2, 3, 4, 44, 45, 46, 47, 48].map((i) => i * 7));
+  assert.deepEqual([...targets], [1, 2, 3, 4, 5, 45, 46, 47, 48, 49].map((i) => i * 7));
+  assert.throws(() => sliceBatch(corpus, Uint32Array.of(45), 5), isBadCorpus);
+});

@@ -1,0 +1,151 @@
+// A peer as its owner sees it: joins, stays in through lost connections, pauses, leaves. Sessions come and go underneath;
+// this is the part that a tab's worker and the command line share.
+import { Session, type SessionEnd, type SessionOptions } from "./session.ts";
+import type { LossPoint, TabPhase, TabSnapshot } from "./wire/status.ts";
+
+/** First and longest wait between attempts to reach the coordinator again. */
+const RETRY_FIRST_MS = 1_000;
+const RETRY_MAX_MS = 15_000;
+/** Failures of the work itself in a row after which the peer gives up rather than trouble the run again. */
+const FAILURES_MAX = 5;
+/** Points of the loss curve kept for the page. */
+const LOSSES_MAX = 2_000;
+
+export interface PeerOptions extends Omit<SessionOptions, "onChange"> {
+  onChange(snapshot: TabSnapshot): void;
+  /** Settles with a reason when the GPU is gone for good. */
+  deviceLost?: Promise<string>;
+}
+
+export class Peer {
+  readonly #options: PeerOptions;
+  #session: Session | null = null;
+  #phase: TabPhase | null = null;
+  #reason = "";
+  #stopped: (() => void) | null = null;
+  #losses = new Map<number, LossPoint>();
+  #tokensBefore = 0;
+
+  constructor(options: PeerOptions) {
+    this.#options = options;
+    void options.deviceLost?.then((reason) => this.#session?.close("device-lost", "device-lost", reason));
+  }
+
+  /** Joins and works until it has left, was put out, or cannot go on. */
+  async run(signal?: AbortSignal): Promise<SessionEnd> {
+    signal?.addEventListener("abort", () => this.leaveNow(), { once: true });
+    let failures = 0;
+    let wait = RETRY_FIRST_MS;
+    while (true) {
+      const begun = performance.now();
+      const end = await this.#once();
+      const lasted = performance.now() - begun;
+      if (lasted > RETRY_MAX_MS * 2) [failures, wait] = [0, RETRY_FIRST_MS];
+      const again = end.kind === "offline" || (end.kind === "failed" && ++failures < FAILURES_MAX);
+      if (!again || this.#stopped !== null || signal?.aborted) return this.#finish(end);
+      this.#show("offline", `${end.reason}; trying again in ${Math.round(wait / 1000)} s`);
+      await new Promise((resolve) => setTimeout(resolve, wait));
+      wait = Math.min(wait * 2, RETRY_MAX_MS);
+      if (this.#stopped !== null || signal?.aborted) return this.#finish({ ...end, kind: "left" });
+    }
+  }
+
+  async #once(): Promise<SessionEnd> {
+    this.#phase = null;
+    const onChange = () => this.#options.onChange(this.snapshot());
+    this.#session = new Session({ ...this.#options, onChange });
+    const end = await this.#session.ended;
+    this.#tokensBefore += this.#session.holder?.tokens ?? 0;
+    return end;
+  }
+
+  pause(): void {
+    this.#session?.setPaused(true);
+  }
+
+  resume(): void {
+    this.#session?.setPaused(false);
+  }
+
+  finishAndLeave(): void {
+    const core = this.#session?.core;
+    if (core == null) return this.leaveNow();
+    this.#session?.leaveCleanly();
+  }
+
+  leaveNow(): void {
+    this.#stopped = () => {};
+    this.#session?.close("left", "left", "left at once");
+  }
+
+  setHidden(hidden: boolean): void {
+    this.#session?.setHidden(hidden);
+  }
+
+  #finish(end: SessionEnd): SessionEnd {
+    const phases: Partial<Record<SessionEnd["kind"], TabPhase>> = {
+      done: "done",
+      left: "left",
+      kicked: "kicked",
+      "device-lost": "device-lost",
+      offline: "offline",
+    };
+    const refused = end.code === "wrong-version" ? "wrong-version" : "kicked";
+    this.#show(phases[end.kind] ?? (end.kind === "refused" ? refused : "kicked"), end.reason);
+    return end;
+  }
+
+  #show(phase: TabPhase, reason: string): void {
+    this.#phase = phase;
+    this.#reason = reason;
+    this.#options.onChange(this.snapshot());
+  }
+
+  snapshot(): TabSnapshot {
+    const facts = this.#session?.facts;
+    const holder = this.#session?.holder;
+    const core = this.#session?.core?.state;
+    const group = facts?.group;
+    for (const point of group?.losses ?? []) this.#keepLoss(point);
+    const instance = core?.instances[0]?.plan;
+    const links = Object.values(facts?.links ?? {});
+    const relayed = links.filter((link) => link.path === "relay").length;
+    return {
+      phase: this.#phase ?? this.#livePhase(),
+      reason: this.#phase === null ? group?.reason ?? "" : this.#reason,
+      adapter: this.#options.adapter,
+      engine: holder?.engineNames()[0] ?? this.#options.engine,
+      stage: instance?.index ?? null,
+      stageCount: core?.view?.stages.length ?? 0,
+      layers: instance === undefined ? null : [instance.firstLayer, instance.endLayer],
+      params: holder?.states().reduce((sum, state) => sum + state.layout.size, 0) ?? 0,
+      memoryBytes: holder?.memoryBytes() ?? 0,
+      step: group?.step ?? 0,
+      maxIters: facts?.welcome?.config.max_iters ?? 0,
+      ownStepMs: facts?.ownStepMs ?? 0,
+      groupStepMs: group?.groupStepMs ?? 0,
+      tokens: this.#tokensBefore + (holder?.tokens ?? 0),
+      bytesUp: links.reduce((sum, link) => sum + link.bytesUp, 0),
+      bytesDown: links.reduce((sum, link) => sum + link.bytesDown, 0),
+      links: { direct: links.length - relayed, relayed },
+      losses: [...this.#losses.values()].sort((a, b) => a.step - b.step),
+      sample: group?.sample ?? null,
+    };
+  }
+
+  #livePhase(): TabPhase {
+    const facts = this.#session?.facts;
+    const core = this.#session?.core?.state;
+    if (facts === undefined || facts.step === "joining") return "joining";
+    if (facts.step === "measuring" || core === undefined) return "measuring";
+    if (facts.leaving) return "finishing";
+    if (facts.paused) return "paused";
+    if (core.instances.length === 0) return "spare";
+    return core.readySent ? "training" : "loading";
+  }
+
+  #keepLoss(point: LossPoint): void {
+    this.#losses.set(point.step, { ...this.#losses.get(point.step), ...point });
+    if (this.#losses.size > LOSSES_MAX) this.#losses.delete(this.#losses.keys().next().value!);
+  }
+}
