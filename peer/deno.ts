@@ -6,7 +6,7 @@ import { createWgslEngine } from "./engine/wgsl.ts";
 import type { GpuDevice } from "./gpu/device.ts";
 import { openDenoDevice } from "./gpu/provider_deno.ts";
 import { createLinkHost } from "./net/host.ts";
-import { SimplePeerLink } from "./net/simple_peer.ts";
+import { simplePeerLinks } from "./net/simple_peer.ts";
 import { denoStack } from "./net/wrtc_deno.ts";
 import { Peer } from "./peer.ts";
 import { messageOf, ShoalError } from "./wire/errors.ts";
@@ -47,7 +47,7 @@ export async function runPeer(options: RunPeerOptions): Promise<number> {
     ...(compute.gpu === null ? {} : { deviceLost: compute.gpu.lost }),
     memoryBytes: MEMORY_BYTES,
     createEngine: (build) => compute.createEngine(build),
-    createHost: (selfId, relay) => createLinkHost({ selfId, relay, createLink: directLink }),
+    createHost: (selfId, relay) => createLinkHost({ selfId, relay, createLink: simplePeerLinks(denoStack) }),
     onChange: statusWriter(tell),
   });
   options.signal?.addEventListener("abort", () => leave(peer), { once: true });
@@ -88,17 +88,6 @@ async function openCompute(wanted: "wgsl" | "cpu" | "auto"): Promise<Compute> {
     if (wanted === "wgsl") throw error;
     return cpu(messageOf(error).slice(0, 200));
   }
-}
-
-function directLink(
-  remote: string,
-  options: {
-    initiator: boolean;
-    iceServers: { urls: string | string[] }[];
-    onsignal: (data: string) => void;
-  },
-) {
-  return new SimplePeerLink({ remote, ...options, stack: denoStack });
 }
 
 type Teller = (line: Record<string, unknown>) => void;

@@ -14,8 +14,10 @@ import { dismiss, evict, recover, startIfPossible } from "./recovery.ts";
 import type { PeerRecord, RunCoreState, RunEffect, RunEvent } from "./run_state.ts";
 import { note, setStatus, type Turn } from "./turn.ts";
 
-/** A peer silent for longer is gone. Heartbeats come every 500 ms; a loaded software adapter may starve them a while. */
-export const SILENCE_MS = 8_000;
+/** A peer silent for longer is gone; a closed socket is noticed at once, this is for frozen peers and dead networks. */
+export const SILENCE_MS = 15_000;
+/** While shaders compile, a software adapter may hold the thread that sends heartbeats for many seconds. */
+export const COMPILING_SILENCE_MS = 60_000;
 /** Loading a view (download, connect, compile) may take this long; slower peers are dropped so that the rest goes on. */
 export const LOADING_MS = 120_000;
 /** A round that has not ended by then is stuck for a reason no detector saw; it is redone in a new generation. */

@@ -43,7 +43,7 @@ export function buildView(request: ViewRequest): View {
   const holders = assignPeers(count, peers, speed);
   const weights = holders.map((group) => group.reduce((sum, peer) => sum + 1 / peer.blockMs, 0));
   const specs = splitLayers(spec, weights);
-  const caps = stageCaps(specs, weights, config.gradient_accumulation_steps);
+  const caps = stageCaps(specs, weights, config);
   const stages = specs.map((stage, s): StagePlan => ({
     ...stage,
     inflight: caps[s]!,
@@ -86,11 +86,14 @@ export function shareMicroBatches(group: PeerRecord[], count: number): ReplicaPl
   return plans;
 }
 
-function stageCaps(specs: StageSpec[], weights: number[], count: number): number[] {
+/** Forwards in flight per stage: GPipe holds the whole step; the dynamic order gains from as many slots as stage 0 has. */
+function stageCaps(specs: StageSpec[], weights: number[], config: RunConfig): number[] {
+  const count = config.gradient_accumulation_steps;
+  if (config.schedule === "gpipe") return specs.map(() => count);
   const times = specs.map((stage, s) => (stage.endLayer - stage.firstLayer + 0.5) / weights[s]!);
   const mean = times.reduce((sum, t) => sum + t, 0) / times.length;
-  const hops = specs.slice(1).map(() => mean * HOP_SHARE);
-  return inflightCaps(times, hops, count);
+  const caps = inflightCaps(times, specs.slice(1).map(() => mean * HOP_SHARE), count);
+  return config.schedule === "dynamic" ? caps.map(() => Math.max(...caps)) : caps;
 }
 
 /** Bytes of one stage's state as a holder keeps it; shown and used for limits. */

@@ -2,11 +2,9 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { DEFAULT_CONFIG, readConfig } from "../../peer/model/config.ts";
-import { initParams } from "../../peer/model/init.ts";
 import { specOf, splitLayers, stageLayout, wholeModel } from "../../peer/model/layout.ts";
-import { encodeState } from "../../peer/model/state_file.ts";
+import { encodeState, initialState } from "../../peer/model/state_file.ts";
 import { type ErrorCode, ShoalError } from "../../peer/wire/errors.ts";
-import { createState } from "../../peer/exact/state.ts";
 import {
   type CheckpointContent,
   checkpointsDir,
@@ -24,8 +22,7 @@ const SPEC = specOf(CONFIG, VOCAB.length);
 const STAGES = splitLayers(SPEC, [1, 1]);
 
 function stateOf(stage: typeof STAGES[number], step: number) {
-  const state = createState(stageLayout(SPEC, stage), initParams(SPEC, stage, step));
-  return Object.assign(state, { step });
+  return { ...initialState(SPEC, stage, step), step };
 }
 
 function contentOf(step: number): CheckpointContent {

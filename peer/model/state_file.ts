@@ -5,6 +5,7 @@ import { EXPONENT_LIMIT } from "../exact/optimizer.ts";
 import { blockCount, createState, type StageState } from "../exact/state.ts";
 import { assert, type ErrorCode, refuse, type Result } from "../wire/errors.ts";
 import type { ModelSpec, StageSpec } from "../wire/run.ts";
+import { initParams } from "./init.ts";
 import { headDim, isTied, stageLayout, type TensorLayout, wholeModel } from "./layout.ts";
 import {
   decodeSafetensors,
@@ -23,6 +24,11 @@ export const STATE_FORMAT_VERSION = "1";
 
 /** Suffixes of the moments are PyTorch's names of Adam's state. */
 const SUFFIX = { m: ".exp_avg", v: ".exp_avg_sq", exponents: ".grad_exponent" } as const;
+
+/** State before the first step: initial parameters of the run's seed, zero moments and exponents. */
+export function initialState(spec: ModelSpec, stage: StageSpec, seed: number): StageState {
+  return createState(stageLayout(spec, stage), initParams(spec, stage, seed));
+}
 
 /** All tensors of the state with metadata {format, format_version, step}; `format` is what transformers insists on. */
 export function stateTensors(state: StageState): TensorMap {

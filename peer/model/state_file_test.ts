@@ -1,9 +1,8 @@
 // States survive a file, and any cut can be assembled from any other; everything else is refused.
 import assert from "node:assert/strict";
 import { stateHash } from "../exact/hash.ts";
-import { createState, type StageState } from "../exact/state.ts";
+import type { StageState } from "../exact/state.ts";
 import type { ModelSpec } from "../wire/run.ts";
-import { initParams } from "./init.ts";
 import { EMBEDDING_NAME, splitLayers, stageLayout, wholeModel } from "./layout.ts";
 import { nameWord, nearNormal, randomStream } from "./random.ts";
 import { decodeSafetensors, type Tensor, type TensorMap, tensorOf } from "./safetensors.ts";
@@ -11,6 +10,7 @@ import {
   decodeState,
   encodeState,
   encodeWeights,
+  initialState,
   llamaConfig,
   mergeStates,
   stateTensors,
@@ -25,9 +25,8 @@ const TIED = { ...SPEC, tie_word_embeddings: true };
 /** States as after 12 steps, whose values depend on the tensor only, not on the cut. */
 function statesOf(spec: ModelSpec, weights: number[]): StageState[] {
   return splitLayers(spec, weights).map((stage) => {
-    const layout = stageLayout(spec, stage);
-    const state = createState(layout, initParams(spec, stage, 1));
-    state.step = 12;
+    const state = { ...initialState(spec, stage, 1), step: 12 };
+    const { layout } = state;
     let block = 0;
     for (const { name, offset, size } of layout.tensors) {
       const next = randomStream([nameWord(name)]);

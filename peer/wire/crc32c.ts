@@ -1,5 +1,6 @@
-// CRC-32C (Castagnoli, RFC 3720 section 12.1), eight bytes per round. It finds accidents of transport and of storage;
-// it is no protection against an attacker. The result must be the same on every runtime, so only integers are used.
+// CRC-32C (Castagnoli, RFC 3720 section 12.1), eight bytes per round. It finds accidents of transport and of
+// storage; it is no protection against an attacker. The result must be the same on every runtime, so only
+// integers are used.
 
 /** Reflected Castagnoli polynomial. */
 const POLYNOMIAL = 0x82f63b78;
@@ -22,7 +23,10 @@ function buildTables(): Int32Array {
   return table;
 }
 
-/** CRC of `bytes`; `seed` is the CRC of what came before, so pieces can be chained. Returns an unsigned 32-bit value. */
+/**
+ * CRC of `bytes`; `seed` is the CRC of what came before, so pieces can be chained. Returns an unsigned 32-bit
+ * value.
+ */
 export function crc32c(bytes: Uint8Array, seed = 0): number {
   const t = TABLE;
   const end = bytes.length - (bytes.length % SLICES);

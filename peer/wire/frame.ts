@@ -1,5 +1,6 @@
-// Data frames: a fixed 96-byte little-endian header, then the payload, crc32c over both. This is the hot path, so it is
-// bytes and not msgpack; what a frame means is decided elsewhere. The byte table is in docs/protocol.md and a test compares the two.
+// Data frames: a fixed 96-byte little-endian header, then the payload, crc32c over both. This is the hot
+// path, so it is bytes and not msgpack; what a frame means is decided elsewhere. The byte table is in
+// docs/protocol.md and a test compares the two.
 import { crc32c } from "./crc32c.ts";
 import { refuse, type Result, ShoalError } from "./errors.ts";
 import type { CodecId } from "./run.ts";
@@ -9,7 +10,10 @@ export const FRAME_MAGIC = 0x4c4f4853;
 /** Version of this layout; peers of another version are refused in the handshake and again here. */
 export const FRAME_VERSION = 1;
 export const FRAME_HEADER_BYTES = 96;
-/** Bounds what one frame can make a receiver allocate: 64 MiB is 16 M values of f32, far above any boundary tensor. */
+/**
+ * Bounds what one frame can make a receiver allocate: 64 MiB is 16 M values of f32, far above any boundary
+ * tensor.
+ */
 export const FRAME_PAYLOAD_BYTES_MAX = 64 * 1024 * 1024;
 export const FRAME_BYTES_MAX = FRAME_HEADER_BYTES + FRAME_PAYLOAD_BYTES_MAX;
 /** Micro-batches that the set of a partial sum can name; one more would not fit the 32-byte bitset. */
@@ -106,7 +110,10 @@ export interface Frame {
   payload: Uint8Array;
 }
 
-/** Bytes that `rows` x `cols` values take in `codec`, padding included. May exceed the limit: check before use. */
+/**
+ * Bytes that `rows` x `cols` values take in `codec`, padding included. May exceed the limit: check before
+ * use.
+ */
 export function framePayloadBytes(codec: FrameCodec, rows: number, cols: number): number {
   const n = rows * cols;
   const blocks = Math.ceil(n / I8_BLOCK);
@@ -125,7 +132,10 @@ function roundUp4(bytes: number): number {
   return Math.ceil(bytes / 4) * 4;
 }
 
-/** Serialises one frame into a fresh array. Throws ShoalError internal where the header breaks its own contract. */
+/**
+ * Serialises one frame into a fresh array. Throws ShoalError internal where the header breaks its own
+ * contract.
+ */
 export function encodeFrame(header: FrameHeader, payload: Uint8Array): Uint8Array<ArrayBuffer> {
   const problem = headerProblem(header, payload.length) ?? rangeProblem(header);
   if (problem !== null) {
@@ -151,8 +161,9 @@ export function encodeFrame(header: FrameHeader, payload: Uint8Array): Uint8Arra
 }
 
 /**
- * Reads one whole frame; the payload is a view into `bytes`, not a copy. Never throws: refuses with "wrong-version" a
- * frame of another layout, with "bad-frame" anything else that encodeFrame would not have written.
+ * Reads one whole frame; the payload is a view into `bytes`, not a copy. Never throws: refuses with
+ * "wrong-version" a frame of another layout, with "bad-frame" anything else that encodeFrame would not have
+ * written.
  */
 export function decodeFrame(bytes: Uint8Array): Result<Frame> {
   if (bytes.length < FRAME_HEADER_BYTES) {
@@ -232,7 +243,8 @@ function headerProblem(header: FrameHeader, payloadBytes: number): string | null
   }
   const needed = framePayloadBytes(codec, rows, cols);
   if (needed > FRAME_PAYLOAD_BYTES_MAX) {
-    return `${rows} x ${cols} values in ${codec} need ${needed} bytes, the limit is ${FRAME_PAYLOAD_BYTES_MAX}`;
+    const limit = FRAME_PAYLOAD_BYTES_MAX;
+    return `${rows} x ${cols} values in ${codec} need ${needed} bytes, the limit is ${limit}`;
   }
   return needed === payloadBytes
     ? null

@@ -1,4 +1,5 @@
-// Frames: the byte table of docs/protocol.md, golden bytes, round trips, and refusals without exceptions for anything foreign.
+// Frames: the byte table of docs/protocol.md, golden bytes, round trips, and refusals without exceptions for
+// anything foreign.
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { crc32c } from "./crc32c.ts";

@@ -1,0 +1,91 @@
+// `shoal coordinator` and `shoal resume`: one run, served until it is done or interrupted.
+// Reads flags and files, starts the coordinator, prints its events; the run itself lives in coordinator/main.ts.
+import { join, resolve } from "node:path";
+import { readConfig } from "../../peer/model/config.ts";
+import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
+import type { RunConfig } from "../../peer/wire/run.ts";
+import { type CoordinatorOptions, startCoordinator } from "../main.ts";
+import { readCheckpoint } from "../store/checkpoints.ts";
+import { findCheckpoint, runFolderOf } from "./checkpoint_path.ts";
+import { listenForInterrupts } from "./interrupts.ts";
+import { folderName, integerFlag, positional, type VerbOptions } from "./options.ts";
+import { processReporter } from "./report.ts";
+import { repositoryRoot } from "./root.ts";
+
+export type RunOptions = Omit<CoordinatorOptions, "onEvent">;
+
+/** Options of a new run out of flags, the configuration file and the configuration flags (which win). */
+export async function newRunOptions(options: VerbOptions): Promise<RunOptions> {
+  positional(options, 0);
+  const config = readConfig({ ...await fileConfig(options.flags.config), ...options.config });
+  return runOptions(options, config);
+}
+
+/** Options of a run that goes on from a checkpoint: its configuration, overlaid by the flags. */
+export async function resumedRunOptions(options: VerbOptions): Promise<RunOptions> {
+  const named = positional(options, 1);
+  if (named === undefined) {
+    throw new ShoalError(
+      "usage",
+      "the folder to resume from is missing; give a run's folder or a checkpoint's",
+    );
+  }
+  const resumeFrom = await findCheckpoint(resolve(named));
+  const { manifest } = await readCheckpoint(resumeFrom);
+  const config = readConfig({ ...manifest.config, ...options.config });
+  const folder = runFolderOf(resumeFrom);
+  return { ...runOptions(options, config, folder), resumeFrom };
+}
+
+function runOptions({ flags, ...rest }: VerbOptions, config: RunConfig, folder?: string): RunOptions {
+  const runName = flags.name ?? config.dataset;
+  return {
+    config,
+    host: flags.host ?? "127.0.0.1",
+    port: integerFlag({ flags, ...rest }, "port", { absent: 0, min: 0, max: 65_535 }),
+    outDir: resolve(
+      flags.out_dir ?? folder ?? join("runs", `${folderName(runName)}-${timestamp(new Date())}`),
+    ),
+    operator: flags.operator ?? "someone who gave no name",
+    runName,
+    webRoot: join(repositoryRoot, "web", "dist"),
+  };
+}
+
+/** 20260130-0912: sorts by time and is a valid folder name everywhere. */
+export function timestamp(date: Date): string {
+  const digits = date.toISOString().replace(/[-:]/g, "");
+  return `${digits.slice(0, 8)}-${digits.slice(9, 15)}`;
+}
+
+async function fileConfig(path: string | undefined): Promise<Record<string, unknown>> {
+  if (path === undefined) return {};
+  try {
+    const value: unknown = JSON.parse(await Deno.readTextFile(path));
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) return { ...value };
+    throw new Error("it is not an object of configuration keys");
+  } catch (error) {
+    throw new ShoalError("bad-config", `the file "${path}" cannot be used: ${messageOf(error)}`, {
+      cause: error,
+    });
+  }
+}
+
+/** Serves the run; resolves to the exit code. An interrupted run has been checkpointed and ends cleanly. */
+export async function coordinate(run: RunOptions, flags: VerbOptions["flags"]): Promise<number> {
+  const reporter = processReporter({ json: flags.json !== undefined, maxIters: run.config.max_iters });
+  const interrupts = listenForInterrupts();
+  try {
+    const coordinator = await startCoordinator({ ...run, onEvent: (line) => reporter.event(line) });
+    const interrupted = new Promise<void>((resolve) => {
+      interrupts.signal.addEventListener("abort", () => resolve(), { once: true });
+      if (interrupts.signal.aborted) resolve();
+    });
+    await Promise.race([coordinator.done, interrupted]);
+    if (interrupts.signal.aborted) reporter.note("stopping; press Ctrl-C again to end at once");
+    await coordinator.stop(interrupts.signal.aborted ? "stopped by its operator" : "the run is finished");
+    return 0;
+  } finally {
+    interrupts.close();
+  }
+}

@@ -1,0 +1,106 @@
+// `shoal demo`: a whole run on this machine: coordinator in this process, Deno peers and headless tabs beside it.
+// The same parts as a real run, wired together; nothing here is a shortcut past the network.
+import { ShoalError } from "../../peer/wire/errors.ts";
+import { type CoordinatorEventLine, startCoordinator } from "../main.ts";
+import { newRunOptions, type RunOptions } from "./coordinate.ts";
+import { createDemoPeers, type DemoPeers } from "./demo_peers.ts";
+import { type Interrupts, listenForInterrupts } from "./interrupts.ts";
+import { integerFlag, type VerbOptions } from "./options.ts";
+import { processReporter, type Reporter } from "./report.ts";
+
+/** One machine computes for all of them, so more only share the same cores. */
+const PEERS_MAX = 32;
+
+export interface DemoPlan {
+  run: RunOptions;
+  deno: number;
+  tabs: number;
+  keep: boolean;
+}
+
+/** What to start, out of the flags; the run waits for all of the demo's peers unless --min_peers says otherwise. */
+export async function planDemo(options: VerbOptions): Promise<DemoPlan> {
+  const deno = integerFlag(options, "peers-deno", { absent: 2, min: 0, max: PEERS_MAX });
+  const tabs = integerFlag(options, "tabs", { absent: 1, min: 0, max: PEERS_MAX });
+  const waitForAll = { min_peers: Math.max(1, deno + tabs) };
+  const run = await newRunOptions({ ...options, config: { ...waitForAll, ...options.config } });
+  const operator = options.flags.operator ?? "the demo on this computer";
+  return { run: { ...run, operator }, deno, tabs, keep: options.flags.keep !== undefined };
+}
+
+/** Runs the demo; resolves to the exit code: 0 finished or stopped cleanly, 1 failed. */
+export async function demo(options: VerbOptions): Promise<number> {
+  const plan = await planDemo(options);
+  const json = options.flags.json !== undefined;
+  const reporter = processReporter({ json, maxIters: plan.run.config.max_iters });
+  let peers: DemoPeers | null = null;
+  const interrupts = listenForInterrupts(() => peers?.kill());
+  const events = new EventWatch(reporter);
+  const coordinator = await startCoordinator({ ...plan.run, onEvent: (line) => events.take(line) });
+  try {
+    events.announceLinks(coordinator);
+    reporter.note(`starting ${plan.deno} Deno peers and ${plan.tabs} browser tabs`);
+    const { joinLink, done } = coordinator;
+    const { deno, tabs } = plan;
+    peers = createDemoPeers({ joinLink, deno, tabs, onLoss: (text) => events.lost(text) });
+    const run = Promise.all([done, peers.start()]);
+    // Whichever loses the race below may still fail while everything is being stopped.
+    run.catch(() => {});
+    await Promise.race([run, done, events.startFailure, aborted(interrupts.signal)]);
+    if (interrupts.signal.aborted) {
+      reporter.note("stopping everything that was started; press Ctrl-C again to end at once");
+    } else if (plan.keep) await keepServing(interrupts, reporter);
+    return events.failed ? 1 : 0;
+  } finally {
+    await coordinator.stop(interrupts.signal.aborted ? "stopped by its operator" : "the demo is over");
+    await peers?.stop();
+    interrupts.close();
+  }
+}
+
+async function keepServing(interrupts: Interrupts, reporter: Reporter): Promise<void> {
+  reporter.note("the run is over; the pages stay up until Ctrl-C");
+  await aborted(interrupts.signal);
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+}
+
+/** Passes events on and remembers how the run stands. */
+class EventWatch {
+  readonly #reporter: Reporter;
+  readonly #startFailure = Promise.withResolvers<never>();
+  #announced = false;
+  #begun = false;
+  failed = false;
+
+  constructor(reporter: Reporter) {
+    this.#reporter = reporter;
+    this.#startFailure.promise.catch(() => {});
+  }
+
+  /** Rejects if a peer is lost before the first step: the run would wait for it for ever. */
+  get startFailure(): Promise<never> {
+    return this.#startFailure.promise;
+  }
+
+  take(line: CoordinatorEventLine): void {
+    if (line.event === "listening") this.#announced = true;
+    if (line.event === "step") this.#begun = true;
+    if (line.event === "state") this.failed = line.state === "failed";
+    this.#reporter.event(line);
+  }
+
+  /** Once the run has begun, it goes on without the peer. */
+  lost(text: string): void {
+    if (this.#begun) this.#reporter.note(text);
+    else this.#startFailure.reject(new ShoalError("internal", `${text} (before the first step)`));
+  }
+
+  /** In case that the coordinator did not say where it listens. */
+  announceLinks({ joinLink, adminLink }: { joinLink: string; adminLink: string }): void {
+    if (!this.#announced) this.take({ event: "listening", join: joinLink, admin: adminLink });
+  }
+}

@@ -1,0 +1,105 @@
+// Command-line arguments of a verb -> checked flags and configuration keys. Pure: no files, no process.
+// Every flag comes from the table in usage.mjs; anything else is an error that names the nearest known name.
+import { parseArgs } from "node:util";
+import { CONFIG_KEYS, isConfigKey, parseConfigValue } from "../../peer/model/config.ts";
+import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
+import { unknownMessage, type Verb, verbs } from "./usage.mjs";
+
+export interface VerbOptions {
+  /** Text of each flag given; a switch is "true". */
+  flags: Readonly<Record<string, string>>;
+  /** Configuration keys given as flags, parsed to their types, not yet judged (readConfig does). */
+  config: Readonly<Record<string, unknown>>;
+  positionals: readonly string[];
+}
+
+export function verbNamed(name: string): Verb {
+  const verb = verbs.find((candidate) => candidate.name === name);
+  if (verb) return verb;
+  throw new ShoalError("usage", unknownMessage("verb", name, verbs.map((candidate) => candidate.name)));
+}
+
+/**
+ * Reads `--flag value` and `--flag=value`; a flag given twice keeps its last value.
+ * @throws {ShoalError} usage for an unknown flag, a missing value, or a value for a switch.
+ */
+export function parseVerb(verb: Verb, args: readonly string[]): VerbOptions {
+  const known = [...verb.flags.map((flag) => flag.name), ...(verb.config ? CONFIG_KEYS : [])];
+  refuseUnknown(args, known);
+  const options: Record<string, { type: "string" | "boolean" }> = {};
+  for (const name of known) options[name] = { type: isSwitch(verb, name) ? "boolean" : "string" };
+  const { values, positionals } = strictly(() =>
+    parseArgs({ args: [...args], options, allowPositionals: true })
+  );
+  const flags: Record<string, string> = {};
+  const config: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(values)) {
+    const isFlag = verb.flags.some((flag) => flag.name === name);
+    if (!isFlag && isConfigKey(name)) config[name] = parseConfigValue(name, String(value));
+    else flags[name] = String(value);
+  }
+  return { flags, config, positionals };
+}
+
+function refuseUnknown(args: readonly string[], known: readonly string[]): void {
+  const { tokens } = parseArgs({ args: [...args], strict: false, tokens: true, allowPositionals: true });
+  for (const token of tokens) {
+    if (token.kind !== "option" || known.includes(token.name)) continue;
+    throw new ShoalError("usage", unknownMessage("flag", token.rawName, known.map((name) => `--${name}`)));
+  }
+}
+
+function isSwitch(verb: Verb, name: string): boolean {
+  return verb.flags.some((flag) => flag.name === name && flag.value === null);
+}
+
+function strictly<T>(parse: () => T): T {
+  try {
+    return parse();
+  } catch (error) {
+    throw new ShoalError("usage", messageOf(error), { cause: error });
+  }
+}
+
+/** A flag that counts something. @throws {ShoalError} usage with the value and the bounds. */
+export function integerFlag(
+  options: VerbOptions,
+  name: string,
+  { absent, min, max }: { absent: number; min: number; max: number },
+): number {
+  return numberFlag(options, name, { absent, min, max, whole: true });
+}
+
+/** @throws {ShoalError} usage with the value and the bounds. */
+export function numberFlag(
+  options: VerbOptions,
+  name: string,
+  { absent, min, max, whole = false }: { absent: number; min: number; max: number; whole?: boolean },
+): number {
+  const text = options.flags[name];
+  if (text === undefined) return absent;
+  const value = Number(text);
+  const fits = text.trim() !== "" && value >= min && value <= max && (!whole || Number.isInteger(value));
+  if (fits) return value;
+  const kind = whole ? "an integer" : "a number";
+  throw new ShoalError("usage", `--${name} is "${text}"; use ${kind} from ${min} to ${max}`);
+}
+
+/** @throws {ShoalError} usage if the flag is missing or empty. */
+export function requiredFlag(options: VerbOptions, name: string): string {
+  const text = options.flags[name];
+  if (text) return text;
+  throw new ShoalError("usage", `--${name} is missing; give it a value`);
+}
+
+/** @throws {ShoalError} usage if there are more positional arguments than the verb has. */
+export function positional(options: VerbOptions, most: 0 | 1): string | undefined {
+  const extra = options.positionals[most];
+  if (extra === undefined) return options.positionals[0];
+  throw new ShoalError("usage", `"${extra}" is not expected here; flags start with --`);
+}
+
+/** A name as a folder name: lower case, digits and hyphens, never empty and never outside its parent. */
+export function folderName(name: string): string {
+  return name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60) || "run";
+}

@@ -1,0 +1,81 @@
+// Argument parsing: what is refused, with which words, and what comes out.
+import assert from "node:assert/strict";
+import { ShoalError } from "../../peer/wire/errors.ts";
+import {
+  folderName,
+  integerFlag,
+  numberFlag,
+  parseVerb,
+  positional,
+  requiredFlag,
+  verbNamed,
+} from "./options.ts";
+
+function refusal(run: () => unknown): string {
+  try {
+    run();
+  } catch (error) {
+    assert.ok(error instanceof ShoalError && error.code === "usage", String(error));
+    return error.message;
+  }
+  return assert.fail("nothing was refused");
+}
+
+Deno.test("flags and configuration keys come apart, typed", () => {
+  const args = [
+    "--tabs",
+    "2",
+    "--n_layer=6",
+    "--tie_word_embeddings=true",
+    "--learning_rate",
+    "1e-3",
+    "--json",
+  ];
+  const options = parseVerb(verbNamed("demo"), args);
+  assert.deepEqual({ ...options.flags }, { tabs: "2", json: "true" });
+  assert.deepEqual({ ...options.config }, { n_layer: 6, tie_word_embeddings: true, learning_rate: 1e-3 });
+});
+
+Deno.test("an unknown flag or key names the nearest known one", () => {
+  assert.match(refusal(() => parseVerb(verbNamed("demo"), ["--n_layers=4"])), /--n_layers.*--n_layer"/);
+  assert.match(refusal(() => parseVerb(verbNamed("demo"), ["--out-dir=x"])), /did you mean "--out_dir"/);
+  assert.match(refusal(() => parseVerb(verbNamed("peer"), ["--jion", "x"])), /did you mean "--join"/);
+  assert.match(refusal(() => parseVerb(verbNamed("peer"), ["-q"])), /unknown flag "-q"/);
+});
+
+Deno.test("configuration keys belong to the verbs that configure a run", () => {
+  assert.match(refusal(() => parseVerb(verbNamed("peer"), ["--n_layer=4"])), /unknown flag/);
+});
+
+Deno.test("a missing value and a value for a switch are refused", () => {
+  refusal(() => parseVerb(verbNamed("peer"), ["--join"]));
+  refusal(() => parseVerb(verbNamed("peer"), ["--json=yes"]));
+});
+
+Deno.test("numbers outside their bounds are refused with value and bounds", () => {
+  const bounds = { absent: 2, min: 0, max: 8 };
+  const with_ = (text: string) => parseVerb(verbNamed("demo"), [`--tabs=${text}`]);
+  assert.equal(integerFlag(parseVerb(verbNamed("demo"), []), "tabs", bounds), 2);
+  assert.equal(integerFlag(with_("8"), "tabs", bounds), 8);
+  for (const text of ["9", "-1", "1.5", "two", ""]) {
+    assert.match(refusal(() => integerFlag(with_(text), "tabs", bounds)), new RegExp(`"${text}".*0 to 8`));
+  }
+  assert.equal(numberFlag(with_("1.5"), "tabs", bounds), 1.5);
+});
+
+Deno.test("required flags and surplus arguments are named", () => {
+  assert.match(refusal(() => requiredFlag(parseVerb(verbNamed("peer"), []), "join")), /--join is missing/);
+  const options = parseVerb(verbNamed("resume"), ["runs/a", "b"]);
+  assert.match(refusal(() => positional(options, 1)), /"b" is not expected/);
+  assert.equal(positional(parseVerb(verbNamed("resume"), ["runs/a"]), 1), "runs/a");
+});
+
+Deno.test("an unknown verb names the nearest", () => {
+  assert.match(refusal(() => verbNamed("resum")), /did you mean "resume"/);
+});
+
+Deno.test("folder names stay inside their parent", () => {
+  assert.equal(folderName("Moby Dick, 2nd try!"), "moby-dick-2nd-try");
+  assert.equal(folderName("../../etc"), "etc");
+  assert.equal(folderName("  "), "run");
+});

@@ -1,0 +1,118 @@
+// What each verb may touch, as Deno permissions: the narrow sets that docs/self-hosting.md documents.
+// Decides from arguments only; no I/O. Never -A: a contributor's files stay out of reach of the peer.
+// @ts-check
+import { basename, dirname, resolve } from "node:path";
+import { parseArgs } from "node:util";
+
+/**
+ * @typedef {object} Surroundings
+ * @property {string} root the repository
+ * @property {string} cwd
+ * @property {string} tmp the system's folder for temporary files
+ * @property {string} deno path of the deno binary
+ * @property {string | null} chromium
+ */
+
+/** What the native add-ons (WebRTC, Dawn) and the GPU drivers need: they are loaded as code. */
+const nativeCode = ["--allow-ffi"];
+
+/**
+ * The `deno run` permission flags for a verb with its arguments.
+ * @param {string} verb
+ * @param {string[]} args
+ * @param {Surroundings} around
+ * @returns {string[]}
+ */
+export function permissionsFor(verb, args, around) {
+  const flags = readPaths(args, around.cwd);
+  if (verb === "peer") {
+    return [...nativeCode, "--allow-env", "--allow-sys", ...read(around.root), ...net(hostOf(flags.join))];
+  }
+  if (verb === "generate") return [...read(around.root, ...flags.folders), "--allow-env"];
+  if (verb === "doctor") {
+    const places = [around.root, around.cwd, "/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
+    return [
+      ...nativeCode,
+      "--allow-env",
+      "--allow-sys",
+      ...read(...places),
+      ...run(around.chromium),
+      ...net(),
+    ];
+  }
+  const server = ["--allow-env", "--allow-sys", ...write(...flags.written), ...net(flags.host)];
+  if (verb !== "demo") return [...server, ...read(around.root, ...flags.folders)];
+  // Playwright looks at the browser's file before it starts it, and keeps a profile under the temporary folder.
+  const browser = around.chromium === null ? [] : [around.chromium];
+  return [
+    ...server.filter((flag) => !flag.startsWith("--allow-write")),
+    ...write(...flags.written, around.tmp),
+    ...read(around.root, ...flags.folders, around.tmp, ...browser),
+    ...run(around.deno, around.chromium),
+  ];
+}
+
+/** @param {string[]} args @param {string} cwd */
+function readPaths(args, cwd) {
+  const named = /** @type {const} */ ({ type: "string" });
+  const options = {
+    out_dir: named,
+    config: named,
+    checkpoint: named,
+    host: named,
+    join: named,
+    dataset: named,
+  };
+  const { values, positionals } = parseArgs({ args, options, strict: false, allowPositionals: true });
+  /** @param {unknown} value */
+  const text = (value) => typeof value === "string" ? value : null;
+  const outDir = resolve(cwd, text(values.out_dir) ?? "runs");
+  // A data set may be a text file; a configuration file may name one beside itself.
+  const config = text(values.config);
+  const inputs = [config && dirname(config), text(values.dataset), text(values.checkpoint), ...positionals]
+    .filter((path) => path !== null);
+  const resumed = positionals.map((path) => runFolderOf(resolve(cwd, path)));
+  const written = [outDir, ...resumed];
+  return {
+    host: text(values.host),
+    join: text(values.join),
+    folders: [...written, ...inputs.map((path) => resolve(cwd, path))],
+    // A resumed run writes on in its own folder.
+    written,
+  };
+}
+
+/** A checkpoint lies in <run>/checkpoints/<step>; a run may be named by either. @param {string} path */
+function runFolderOf(path) {
+  const parent = dirname(path);
+  return basename(parent) === "checkpoints" ? dirname(parent) : path;
+}
+
+/** @param {string | null} link @returns {string | null} */
+function hostOf(link) {
+  const url = link !== null && URL.canParse(link) ? new URL(link) : null;
+  if (url === null) return null;
+  return url.port === "" ? `${url.hostname}:${url.protocol === "https:" ? 443 : 80}` : url.host;
+}
+
+/** @param {string[]} paths */
+function read(...paths) {
+  return [`--allow-read=${[...new Set(paths)].join(",")}`];
+}
+
+/** @param {string[]} paths */
+function write(...paths) {
+  return [`--allow-write=${[...new Set(paths)].join(",")}`];
+}
+
+/** @param {(string | null)[]} programs those that are there */
+function run(...programs) {
+  const there = programs.filter((program) => program !== null);
+  return there.length > 0 ? [`--allow-run=${there.join(",")}`] : [];
+}
+
+/** @param {(string | null)[]} hosts none = this machine only */
+function net(...hosts) {
+  const named = hosts.filter((host) => host !== null);
+  return [`--allow-net=${(named.length > 0 ? named : ["127.0.0.1", "localhost"]).join(",")}`];
+}

@@ -1,0 +1,67 @@
+// The help table and the nearest-name rule, and the permissions that each verb runs with.
+import assert from "node:assert/strict";
+import { permissionsFor } from "./permissions.mjs";
+import { editDistance, mainHelp, nearest, unknownMessage, verbHelp, verbs } from "./usage.mjs";
+
+Deno.test("edit distance counts a swap of neighbours as one", () => {
+  assert.equal(editDistance("", "abc"), 3);
+  assert.equal(editDistance("abc", "abc"), 0);
+  assert.equal(editDistance("peer", "pere"), 1);
+  assert.equal(editDistance("kitten", "sitting"), 3);
+});
+
+Deno.test("the nearest name is offered for a slip and not for another word", () => {
+  const names = verbs.map((verb) => verb.name);
+  assert.equal(nearest("coordnator", names), "coordinator");
+  assert.equal(nearest("Demo", names), "demo");
+  assert.equal(nearest("pere", names), "peer");
+  assert.equal(nearest("xylophone", names), null);
+  assert.equal(unknownMessage("verb", "dmeo", names), 'unknown verb "dmeo"; did you mean "demo"?');
+  assert.equal(unknownMessage("verb", "xylophone", names), 'unknown verb "xylophone"');
+});
+
+Deno.test("the help names every verb and every flag of a verb", () => {
+  const main = mainHelp("1.2.3");
+  for (const verb of verbs) {
+    assert.ok(main.includes(verb.name) && main.includes(verb.summary));
+    for (const flag of verb.flags) assert.ok(verbHelp(verb).includes(`--${flag.name}`));
+  }
+  assert.ok(main.includes("1.2.3"));
+});
+
+const around = { root: "/r", cwd: "/w", tmp: "/tmp", deno: "/r/deno", chromium: "/c" };
+
+Deno.test("no verb runs with all permissions, and only the demo and the doctor start programs", () => {
+  for (const verb of verbs) {
+    const flags = permissionsFor(verb.name, [], around);
+    for (const bare of ["-A", "--allow-all", "--allow-read", "--allow-write", "--allow-run", "--allow-net"]) {
+      assert.ok(!flags.includes(bare), `${verb.name} ${bare}`);
+    }
+    const starts = flags.some((flag) => flag.startsWith("--allow-run"));
+    assert.equal(starts, verb.name === "demo" || verb.name === "doctor", verb.name);
+  }
+});
+
+Deno.test("a peer may write nothing, and reach only its coordinator", () => {
+  const flags = permissionsFor("peer", ["--join", "https://train.example/#token"], around);
+  assert.ok(flags.includes("--allow-net=train.example:443"));
+  assert.ok(!flags.some((flag) => flag.startsWith("--allow-write")));
+  assert.ok(
+    permissionsFor("peer", ["--join=http://10.0.0.1:8080/#t"], around).includes("--allow-net=10.0.0.1:8080"),
+  );
+});
+
+Deno.test("a coordinator reads its inputs and writes only its output folder", () => {
+  const args = ["--out_dir", "out", "--config=in/c.json", "--dataset", "t.txt", "--host", "0.0.0.0"];
+  const flags = permissionsFor("coordinator", args, around);
+  assert.ok(flags.includes("--allow-write=/w/out"));
+  assert.ok(flags.includes("--allow-read=/r,/w/out,/w/in,/w/t.txt"));
+  assert.ok(flags.includes("--allow-net=0.0.0.0"));
+});
+
+Deno.test("a resumed run writes on in its own folder", () => {
+  for (const named of ["old/run", "old/run/checkpoints/step-10"]) {
+    const flags = permissionsFor("resume", [named], around);
+    assert.ok(flags.includes("--allow-write=/w/runs,/w/old/run"), named);
+  }
+});
