@@ -7,10 +7,9 @@ import type { CoordinatorEventLine } from "./core/run_state.ts";
 import { loadCorpus, type LoadedCorpus } from "./store/corpus.ts";
 import { EventLog } from "./store/event_log.ts";
 import { readCheckpoint } from "./store/checkpoints.ts";
-import { stateHash } from "../peer/exact/hash.ts";
 import { checkCorpus } from "../peer/model/config.ts";
 import { specOf } from "../peer/model/layout.ts";
-import { decodeState } from "../peer/model/state_file.ts";
+import { decodeState, stateHash } from "../peer/model/state_file.ts";
 import { messageOf, ShoalError } from "../peer/wire/errors.ts";
 import type { ModelSpec, RunConfig } from "../peer/wire/run.ts";
 

@@ -42,11 +42,11 @@ export async function demo(options: VerbOptions): Promise<number> {
     reporter.note(`starting ${plan.deno} Deno peers and ${plan.tabs} browser tabs`);
     const { joinLink, done } = coordinator;
     const { deno, tabs } = plan;
-    peers = createDemoPeers({ joinLink, deno, tabs, onLoss: (text) => events.lost(text) });
+    peers = createDemoPeers({ joinLink, deno, tabs, onLoss: (text, left) => events.lost(text, left) });
     const run = Promise.all([done, peers.start()]);
     // Whichever loses the race below may still fail while everything is being stopped.
     run.catch(() => {});
-    await Promise.race([run, done, events.startFailure, aborted(interrupts.signal)]);
+    await Promise.race([run, done, events.failure, aborted(interrupts.signal)]);
     if (interrupts.signal.aborted) {
       reporter.note("stopping everything that was started; press Ctrl-C again to end at once");
     } else if (plan.keep) await keepServing(interrupts, reporter);
@@ -71,32 +71,43 @@ function aborted(signal: AbortSignal): Promise<void> {
 /** Passes events on and remembers how the run stands. */
 class EventWatch {
   readonly #reporter: Reporter;
-  readonly #startFailure = Promise.withResolvers<never>();
+  readonly #failure = Promise.withResolvers<never>();
   #announced = false;
   #begun = false;
+  #finished = false;
   failed = false;
 
   constructor(reporter: Reporter) {
     this.#reporter = reporter;
-    this.#startFailure.promise.catch(() => {});
+    this.#failure.promise.catch(() => {});
   }
 
-  /** Rejects if a peer is lost before the first step: the run would wait for it for ever. */
-  get startFailure(): Promise<never> {
-    return this.#startFailure.promise;
+  /** Rejects if too many peers are lost: the run would wait for them for ever. */
+  get failure(): Promise<never> {
+    return this.#failure.promise;
   }
 
   take(line: CoordinatorEventLine): void {
     if (line.event === "listening") this.#announced = true;
     if (line.event === "step") this.#begun = true;
-    if (line.event === "state") this.failed = line.state === "failed";
+    if (line.event === "state") {
+      this.failed = line.state === "failed";
+      // Its peers now leave by themselves, while the last checkpoint and the sample are still being written.
+      this.#finished ||= line.state === "finished";
+    }
     this.#reporter.event(line);
   }
 
-  /** Once the run has begun, it goes on without the peer. */
-  lost(text: string): void {
-    if (this.#begun) this.#reporter.note(text);
-    else this.#startFailure.reject(new ShoalError("internal", `${text} (before the first step)`));
+  /** Once the run has begun, it goes on without the peer, as long as there is another. */
+  lost(text: string, left: number): void {
+    if (this.#finished) return;
+    this.#reporter.note(text);
+    if (!this.#begun) this.#fail("a peer ended before the first step");
+    else if (left === 0) this.#fail("all of the demo's peers have ended");
+  }
+
+  #fail(text: string): void {
+    this.#failure.reject(new ShoalError("internal", `${text}; the lines above say why`));
   }
 
   /** In case that the coordinator did not say where it listens. */

@@ -45,16 +45,23 @@ export interface DemoPeersOptions {
   joinLink: string;
   deno: number;
   tabs: number;
-  /** A peer ended that nobody asked to end; one sentence. */
-  onLoss: (text: string) => void;
+  /** A peer ended that nobody asked to end: one sentence, and how many of the demo's peers are left. */
+  onLoss: (text: string, left: number) => void;
 }
 
 export function createDemoPeers(options: DemoPeersOptions): DemoPeers {
   const children: DenoPeer[] = [];
-  const tabs = new Tabs(options);
+  let left = options.deno + options.tabs;
+  function lose(text: string, count: number): void {
+    left -= count;
+    options.onLoss(text, left);
+  }
+  const tabs = new Tabs(options.joinLink, lose);
   return {
     async start() {
-      for (let number = 1; number <= options.deno; number++) children.push(new DenoPeer(number, options));
+      for (let number = 1; number <= options.deno; number++) {
+        children.push(new DenoPeer(number, options.joinLink, lose));
+      }
       await tabs.open(options.tabs);
     },
     async stop() {
@@ -67,6 +74,9 @@ export function createDemoPeers(options: DemoPeersOptions): DemoPeers {
   };
 }
 
+/** Takes note of `count` peers that ended unasked. */
+type Lose = (text: string, count: number) => void;
+
 /** One `shoal peer` process, with the permissions that the verb has everywhere. */
 class DenoPeer {
   readonly #process: Deno.ChildProcess;
@@ -74,9 +84,9 @@ class DenoPeer {
   #stopping = false;
   #lastWords = "";
 
-  constructor(number: number, options: DemoPeersOptions) {
+  constructor(number: number, joinLink: string, lose: Lose) {
     this.#process = new Deno.Command(Deno.execPath(), {
-      args: denoPeerArgs(options.joinLink, `deno-${number}`),
+      args: denoPeerArgs(joinLink, `deno-${number}`),
       stdin: "null",
       stdout: "null",
       stderr: "piped",
@@ -84,10 +94,8 @@ class DenoPeer {
     const heard = this.#listen();
     this.#ended = this.#process.status.then(async ({ code, signal }) => {
       await heard;
-      if (this.#stopping || code === 0) return;
-      options.onLoss(
-        `peer deno-${number} ended (${signal ?? `exit code ${code}`}): ${this.#lastWords.trim()}`,
-      );
+      if (this.#stopping) return;
+      lose(`peer deno-${number} ended (${signal ?? `exit code ${code}`}): ${this.#lastWords.trim()}`, 1);
     });
   }
 
@@ -159,12 +167,16 @@ async function launch(executablePath: string): Promise<Browser> {
 
 /** Tabs of one headless browser; each presses the button that a contributor would press. */
 class Tabs {
-  readonly #options: DemoPeersOptions;
+  readonly #joinLink: string;
+  readonly #lose: Lose;
   #browser: Browser | null = null;
+  /** Tabs that have joined and not crashed. */
+  #open = 0;
   #closing = false;
 
-  constructor(options: DemoPeersOptions) {
-    this.#options = options;
+  constructor(joinLink: string, lose: Lose) {
+    this.#joinLink = joinLink;
+    this.#lose = lose;
   }
 
   async open(count: number): Promise<void> {
@@ -175,7 +187,7 @@ class Tabs {
     }
     this.#browser = await launch(executablePath);
     this.#browser.on("disconnected", () => {
-      if (!this.#closing) this.#options.onLoss("the browser ended; its tabs have left the run");
+      if (!this.#closing) this.#lose("the browser ended, and its tabs with it", this.#open);
     });
     // Loopback candidates are withheld from pages that may use neither camera nor microphone; none is opened.
     const context = await this.#browser.newContext({ permissions: ["microphone", "camera"] });
@@ -184,10 +196,14 @@ class Tabs {
 
   async #join(context: BrowserContext, number: number): Promise<void> {
     const page = await context.newPage();
-    page.on("crash", () => this.#options.onLoss(`tab ${number} crashed; the run goes on without it`));
+    page.on("crash", () => {
+      this.#open--;
+      this.#lose(`tab ${number} crashed`, 1);
+    });
     try {
-      await page.goto(this.#options.joinLink);
+      await page.goto(this.#joinLink);
       await page.getByRole("button", { name: /lend this computer/i }).click({ timeout: BUTTON_MS });
+      this.#open++;
     } catch (error) {
       throw new ShoalError("link-timeout", `tab ${number} did not join: ${messageOf(error)}`, {
         cause: error,

@@ -13,7 +13,14 @@ export function createRunState(
   return {
     ...{ config, spec, source, status: "waiting", reason: "waiting for peers", gen: 0, committed: step },
     ...{ target: config.max_iters, phase: "idle", phaseSince: 0, view: null, round: null, ready: [] },
-    ...{ logged: {}, evaluated: {}, stateHashes: {}, pending: null, snapshots: source ? [source] : [] },
+    ...{
+      logged: {},
+      evaluated: {},
+      stateHashes: {},
+      agreements: 0,
+      pending: null,
+      snapshots: source ? [source] : [],
+    },
     ...{ replanDue: null, broken: false, paused: false, peers: {}, losses: [], lastEval: -1, valLoss: null },
     ...{ trainLoss: null, gradNorm: null, stepMs: 0, lastCommitAt: 0, started: false, stepsRedone: 0 },
     ...{ tokensTotal: 0, barren: 0, ending: null, sample: null, sampledAt: -1, events: [], eventSeq: 0 },

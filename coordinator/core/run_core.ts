@@ -139,10 +139,10 @@ function applied(
 ): void {
   const { s } = turn;
   if (message.gen !== s.gen || message.step !== s.committed - 1) return;
-  const first = s.stateHashes[message.stage] ??= message.hash;
-  if (first !== message.hash) {
-    evict(turn, id, `state of stage ${message.stage} differs after step ${message.step}`);
-  }
+  const first = s.stateHashes[message.stage];
+  if (first === undefined) s.stateHashes[message.stage] = message.hash;
+  else if (first === message.hash) s.agreements++;
+  else evict(turn, id, `state of stage ${message.stage} differs after step ${message.step}`);
 }
 
 function linkLost(turn: Turn, id: string, message: { gen: number; peer: string; reason: string }): void {

@@ -63,6 +63,8 @@ export interface RunCoreState {
   evaluated: Record<string, { lossSum: number; lossCount: number }>;
   /** State hash of each stage after the newest commit, as its first holder told it (I4). */
   stateHashes: Record<number, string>;
+  /** How often a further holder of a stage told the same state hash as the first. */
+  agreements: number;
   pending: StateSource | null;
   snapshots: StateSource[];
   replanDue: string | null;

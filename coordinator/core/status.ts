@@ -76,6 +76,7 @@ const GAUGES: [name: string, help: string, value: (s: RunCoreState, now: number)
   ["shoal_tokens_total", "Training tokens of all committed steps.", (s) => s.tokensTotal],
   ["shoal_step_seconds", "Time of a step, moving average.", (s) => s.stepMs / 1000],
   ["shoal_steps_redone_total", "Steps done again because of departures.", (s) => s.stepsRedone],
+  ["shoal_hash_agreements_total", "State hashes of second holders that agreed (I4).", (s) => s.agreements],
   ["shoal_steps_at_risk", "Steps that one departure now would cost.", stepsAtRisk],
 ];
 

@@ -9,7 +9,7 @@ import type { Shell } from "../shell.ts";
 import { checkpointsDir } from "../store/checkpoints.ts";
 import type { Sockets } from "./sockets.ts";
 import { stageLayout } from "../../peer/model/layout.ts";
-import { decodeState } from "../../peer/model/state_file.ts";
+import { decodeState, stateHash } from "../../peer/model/state_file.ts";
 import { PROTOCOL_VERSION } from "../../peer/wire/control.ts";
 import type { Invite, RunStatus } from "../../peer/wire/status.ts";
 
@@ -37,8 +37,7 @@ const TYPES: Record<string, string> = {
 };
 
 /** Pages load nothing from elsewhere, run no inline script, and talk to this server alone. */
-const CSP =
-  "default-src 'none'; script-src 'self'; worker-src 'self' blob:; style-src 'self' 'unsafe-inline'; " +
+const CSP = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; " +
   "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /** Bytes per parameter of a state file: weights, two moments, and the exponents. */
@@ -140,9 +139,12 @@ async function storeState({ shell }: AppOptions, request: Request, at: Upload): 
   if (!decoded.ok || decoded.value.step !== at.step) {
     return problem(422, "bad-state", decoded.ok ? `it is of step ${decoded.value.step}` : decoded.reason);
   }
+  const hash = stateHash(decoded.value);
+  if (hash !== request.headers.get("x-shoal-hash")) {
+    return problem(422, "bad-state", "its hash differs; send it again");
+  }
   shell.putFile(at.step, at.stage, bytes);
   const { firstLayer, endLayer, embed, head } = plan;
-  const hash = request.headers.get("x-shoal-hash")?.slice(0, 64) ?? "";
   const file = { stage: at.stage, firstLayer, endLayer, embed, head, bytes: bytes.length, hash };
   shell.feed({ type: "stored", gen: at.gen, step: at.step, file });
   return Response.json({ stored: bytes.length });

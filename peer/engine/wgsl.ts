@@ -40,9 +40,16 @@ class WgslEngine implements StageEngine {
   }
 
   load(params: Float32Array): Promise<void> {
-    const { size } = this.#stage.planning.layout;
-    assert(params.length === size, `parameters of ${params.length} floats, the layout has ${size}`);
-    return this.#alone(() => Promise.resolve(this.#program.upload("params", bytesOf(params))));
+    return this.#alone(() => {
+      const { size } = this.#stage.planning.layout;
+      if (params.length !== size) {
+        const text = `${params.length} parameters do not fit a stage of ${size}; reload the state`;
+        throw new ShoalError("bad-state", text);
+      }
+      this.#program.upload("params", bytesOf(params));
+      this.#slots.fill("free");
+      return Promise.resolve();
+    });
   }
 
   forward(slot: number | null, input: StageInput): Promise<StageOutput> {
@@ -51,9 +58,11 @@ class WgslEngine implements StageEngine {
       if (slot !== null) this.#expect(slot, "free");
       this.#uploadInput(name, input);
       const bytes = await this.#program.run(forwardName(name));
+      const output = this.#stage.planning.build.stage.head
+        ? { loss: new Float32Array(bytes)[0]! }
+        : { activation: toEncoded(this.#stage.forwardShape, bytes) };
       if (slot !== null) this.#slots[slot] = "forward done";
-      if (this.#stage.planning.build.stage.head) return { loss: new Float32Array(bytes)[0]! };
-      return { activation: toEncoded(this.#stage.forwardShape, bytes) };
+      return output;
     });
   }
 
@@ -68,8 +77,9 @@ class WgslEngine implements StageEngine {
         this.#program.upload(upload, fromEncoded(shape, gradient));
       }
       const bytes = await this.#program.run(backwardName(slot));
+      const output = build.stage.embed ? null : toEncoded(shape, bytes);
       this.#slots[slot] = "backward done";
-      return build.stage.embed ? null : toEncoded(shape, bytes);
+      return output;
     });
   }
 

@@ -41,7 +41,7 @@ export async function openDevice(options: OpenDeviceOptions = {}): Promise<GpuDe
   const failures: string[] = [];
   for (const name of ["builtin", "dawn"] as const) {
     if (provider !== "auto" && provider !== name) continue;
-    signal?.throwIfAborted();
+    if (signal?.aborted) break;
     try {
       const gpu = await openOne(name, options);
       if (gpu) opened.push(gpu);

@@ -18,6 +18,7 @@ import {
 } from "./safetensors.ts";
 
 /** Re-exported for readers of files that do no arithmetic. */
+export { stateHash } from "../exact/hash.ts";
 export type { StageState };
 
 export const STATE_FORMAT_VERSION = "1";

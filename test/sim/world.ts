@@ -5,6 +5,7 @@ import type { RunEffect, RunEvent } from "../../coordinator/core/run_state.ts";
 import { PeerCore } from "../../peer/core/peer_core.ts";
 import type { PeerEffect, PeerEvent } from "../../peer/core/peer_state.ts";
 import { createCpuEngine } from "../../peer/engine/cpu.ts";
+import type { StageBuild, StageEngine } from "../../peer/engine/engine.ts";
 import { Holder } from "../../peer/holder.ts";
 import type { Corpus } from "../../peer/model/data.ts";
 import type { CoordinatorMessage, PeerMessage } from "../../peer/wire/control.ts";
@@ -23,6 +24,8 @@ export interface WorldOptions {
   corpus: Corpus;
   seed: number;
   peers: number;
+  /** Default: the CPU engine. */
+  createEngine?: (build: StageBuild) => Promise<StageEngine>;
 }
 
 interface SimPeer {
@@ -114,6 +117,22 @@ export class World {
   mute(id: string): void {
     const peer = this.peers.get(id);
     if (peer !== undefined) peer.mute = true;
+  }
+
+  /** What the contributor of a peer asks for. */
+  wish(id: string, message: PeerMessage & { type: "leave" | "pause" }): void {
+    if (!this.peers.get(id)?.dead) this.#say(id, message);
+  }
+
+  /** Training loss of every step, the last value where a step was done again. */
+  losses(): number[] {
+    const losses: number[] = [];
+    for (const effect of this.reports) {
+      if (effect.do === "report" && effect.line.event === "step") {
+        losses[effect.line.step - 1] = effect.line["train/loss"];
+      }
+    }
+    return losses;
   }
 
   alive(): SimPeer[] {

@@ -1,0 +1,63 @@
+// out[M,N] = a[M,K] · b[K,N], plus residual[M,N] if epilogue = 1, plus the old out if epilogue = 2; all row-major f32.
+// As matmul_nn.wgsl, with 16-byte loads: K and N are multiples of 4. One invocation computes 8 rows x 4 columns in
+// registers. Sums run in k order in f32, so the bits equal the scalar kernel's on an adapter that does not fuse.
+struct Params {
+  M: u32,
+  N: u32,
+  K: u32,
+  epilogue: u32,
+}
+
+override columnGroups: u32 = 8u;
+override rowGroups: u32 = 4u;
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> a: array<vec4f>;
+@group(0) @binding(2) var<storage, read> b: array<vec4f>;
+@group(0) @binding(3) var<storage, read> residual: array<vec4f>;
+@group(0) @binding(4) var<storage, read_write> out: array<vec4f>;
+
+const ROWS = 8u;
+
+@compute @workgroup_size(columnGroups, rowGroups)
+fn main(@builtin(global_invocation_id) id: vec3u) {
+  let M = params.M;
+  let N = params.N;
+  let N4 = N / 4u;
+  let K4 = params.K / 4u;
+  let row = id.y * ROWS;
+  if (row >= M || id.x >= N4) {
+    return;
+  }
+  // Surplus rows read the last valid one; only the stores below leave them out.
+  var rows: array<u32, ROWS>;
+  for (var i = 0u; i < ROWS; i++) {
+    rows[i] = min(row + i, M - 1u) * K4;
+  }
+  var sums: array<vec4f, ROWS>;
+  for (var k = 0u; k < K4; k++) {
+    let at = k * 4u * N4 + id.x;
+    let b0 = b[at];
+    let b1 = b[at + N4];
+    let b2 = b[at + 2u * N4];
+    let b3 = b[at + 3u * N4];
+    for (var i = 0u; i < ROWS; i++) {
+      let a4 = a[rows[i] + k];
+      sums[i] += a4.x * b0;
+      sums[i] += a4.y * b1;
+      sums[i] += a4.z * b2;
+      sums[i] += a4.w * b3;
+    }
+  }
+  let rowEnd = min(ROWS, M - row);
+  for (var i = 0u; i < rowEnd; i++) {
+    let at = (row + i) * N4 + id.x;
+    var value = sums[i];
+    if (params.epilogue == 1u) {
+      value += residual[at];
+    } else if (params.epilogue == 2u) {
+      value += out[at];
+    }
+    out[at] = value;
+  }
+}

@@ -1,0 +1,114 @@
+#!/usr/bin/env node
+// The command `shoal <verb>`: installs what is missing, then hands over to Deno with narrow permissions.
+// Thin on purpose: the verbs live in coordinator/cli/main.ts. Plain JavaScript, since Deno may not be there yet.
+// @ts-check
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { findChromium, findDeno, install, InstallError, repositoryRoot } from "./coordinator/cli/install.mjs";
+import { permissionsFor } from "./coordinator/cli/permissions.mjs";
+import { mainHelp, unknownMessage, verbHelp, verbs } from "./coordinator/cli/usage.mjs";
+
+/** Signals that the verb decides about. @type {NodeJS.Signals[]} */
+const passedOn = ["SIGINT", "SIGTERM", "SIGHUP"];
+
+/**
+ * @typedef {import("./coordinator/cli/permissions.mjs").Surroundings} Surroundings
+ * @typedef {{ browser: boolean; vulkan: boolean; pages: boolean }} Need
+ */
+
+/**
+ * What a verb needs installed beside the packages; doctor installs nothing more, it reports.
+ * @type {Record<string, Need>}
+ */
+const needs = {
+  demo: { browser: true, vulkan: true, pages: true },
+  coordinator: { browser: false, vulkan: false, pages: true },
+  resume: { browser: false, vulkan: false, pages: true },
+  peer: { browser: false, vulkan: true, pages: false },
+  generate: { browser: false, vulkan: false, pages: false },
+  doctor: { browser: false, vulkan: false, pages: false },
+};
+
+/**
+ * @param {string[]} commandLine
+ * @returns {Promise<number>} the exit code
+ */
+async function main([name, ...args]) {
+  const version = JSON.parse(readFileSync(join(repositoryRoot, "package.json"), "utf8")).version;
+  if (name === "--version" || name === "-v") return print(version);
+  if (name === undefined || name === "--help" || name === "-h" || name === "help") {
+    return print(mainHelp(version));
+  }
+  const verb = verbs.find((candidate) => candidate.name === name);
+  if (verb === undefined) {
+    const names = verbs.map((candidate) => candidate.name);
+    return refuse(`${unknownMessage("verb", name, names)}\n\n${mainHelp(version)}`, 2);
+  }
+  if (args.includes("--help") || args.includes("-h")) return print(verbHelp(verb));
+  try {
+    await install(needOf(verb.name, args));
+  } catch (error) {
+    if (error instanceof InstallError) return refuse(error.message, 1);
+    throw error;
+  }
+  return await runInDeno(verb.name, args);
+}
+
+/** A demo without tabs needs no browser. @param {string} verb @param {string[]} args */
+function needOf(verb, args) {
+  const noTabs = /(^| )--tabs[= ]0( |$)/.test(args.join(" "));
+  return { ...needs[verb], ...(noTabs ? { browser: false } : {}) };
+}
+
+/**
+ * Resolves to the verb's exit code.
+ * @param {string} verb
+ * @param {string[]} args
+ * @returns {Promise<number>}
+ */
+function runInDeno(verb, args) {
+  const deno = findDeno();
+  const around = { root: repositoryRoot, cwd: process.cwd(), tmp: tmpdir(), deno, chromium: findChromium() };
+  const script = join(repositoryRoot, "coordinator", "cli", "main.ts");
+  const config = ["--config", join(repositoryRoot, "deno.json"), "--quiet", "--no-prompt"];
+  const child = spawn(
+    deno,
+    ["run", ...config, ...permissionsFor(verb, args, around), script, verb, ...args],
+    {
+      stdio: "inherit",
+      env: environment(around),
+    },
+  );
+  for (const signal of passedOn) process.on(signal, () => child.kill(signal));
+  return new Promise((resolve) => {
+    child.once("error", (error) => resolve(refuse(`Deno did not start: ${error.message}; run npm ci`, 1)));
+    child.once("exit", (code, signal) => resolve(code ?? (signal === "SIGINT" ? 130 : 1)));
+  });
+}
+
+/** @param {Surroundings} around */
+function environment(around) {
+  const runtimeFolder = process.env.XDG_RUNTIME_DIR ?? around.tmp;
+  const chromium = around.chromium === null ? {} : { CHROMIUM_PATH: around.chromium };
+  // Without the backend named, a missing Vulkan driver silently becomes a slow GL adapter of the same name.
+  const backend = process.platform === "linux" ? { DENO_WEBGPU_BACKEND: "vulkan" } : {};
+  const known = { DENO_NO_UPDATE_CHECK: "1", SHOAL_NODE_VERSION: process.versions.node };
+  return { ...backend, ...known, XDG_RUNTIME_DIR: runtimeFolder, ...process.env, ...chromium };
+}
+
+/** @param {string} text */
+function print(text) {
+  process.stdout.write(`${text}\n`);
+  return 0;
+}
+
+/** @param {string} text @param {number} code */
+function refuse(text, code) {
+  process.stderr.write(`shoal: ${text}\n`);
+  return code;
+}
+
+process.exitCode = await main(process.argv.slice(2));

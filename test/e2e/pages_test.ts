@@ -1,0 +1,153 @@
+// Every state of both pages in a real browser: accessible, within the width of a phone, free of errors, and small.
+// States come from web/fixtures.ts. Writes a screenshot of each into test/screenshots/ for people to look at.
+import assert from "node:assert/strict";
+import { mkdir } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+import { AxeBuilder } from "@axe-core/playwright";
+import type { Browser, Page } from "playwright-core";
+import { type Fixture, fixtures } from "../../web/fixtures.ts";
+import { buildPages, type Built, openBrowser, serveBuilt } from "./pages_support.ts";
+
+/** The first load of a page on a slow line, everything that is needed to show the first screen. */
+const FIRST_LOAD_BYTES_MAX = 120_000;
+const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+const SCREENSHOTS = fileURLToPath(new URL("../screenshots/", import.meta.url));
+
+interface Look {
+  name: string;
+  width: number;
+  colorScheme: "light" | "dark";
+  /** What axe checks: only colours can differ between themes, and nothing between widths. */
+  axe: "all rules" | "colours" | "nothing";
+}
+
+const LOOKS: Look[] = [
+  { name: "light", width: 1280, colorScheme: "light", axe: "all rules" },
+  { name: "dark", width: 1280, colorScheme: "dark", axe: "colours" },
+  { name: "phone", width: 360, colorScheme: "light", axe: "nothing" },
+];
+
+async function openPage(browser: Browser): Promise<{ page: Page; errors: string[] }> {
+  const context = await browser.newContext({
+    reducedMotion: "reduce",
+    timezoneId: "UTC",
+  });
+  const page = await context.newPage();
+  const errors: string[] = [];
+  page.on("pageerror", (error) => errors.push(error.message));
+  page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
+  return { page, errors };
+}
+
+async function show(page: Page, origin: string, fixture: Fixture): Promise<void> {
+  await page.goto(`${origin}/fixtures?fixture=${fixture.name}`);
+  await page.locator("h1").first().waitFor();
+  // The plot is drawn by a part of the bundle that loads on demand.
+  if (await page.locator(".plot").count() > 0) await page.locator(".plot canvas").waitFor();
+}
+
+async function violations(page: Page, scope: Look["axe"] = "all rules"): Promise<string[]> {
+  if (scope === "nothing") return [];
+  // The pages have no frames, so axe needs no second page to collect results from them.
+  const axe = new AxeBuilder({ page }).setLegacyMode();
+  if (scope === "colours") axe.withRules(["color-contrast", "link-in-text-block"]);
+  else axe.withTags(RULES);
+  const { violations } = await axe.analyze();
+  return violations.map(({ id, nodes }) =>
+    `${id}: ${nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`
+  );
+}
+
+function overflow(page: Page): Promise<number> {
+  return page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+}
+
+/** One state as one reader sees it; returns what is wrong with it. */
+async function faults(page: Page, fixture: Fixture, look: Look): Promise<string[]> {
+  await page.setViewportSize({ width: look.width, height: 800 });
+  await page.emulateMedia({ colorScheme: look.colorScheme, reducedMotion: "reduce" });
+  await page.screenshot({ path: `${SCREENSHOTS}${fixture.name}-${look.name}.png`, fullPage: true });
+  const found = await violations(page, look.axe);
+  const wider = await overflow(page);
+  if (wider > 0) found.push(`${wider} px wider than the screen`);
+  return found.map((fault) => `${fixture.name}, ${look.name}: ${fault}`);
+}
+
+Deno.test("every page state is accessible in both themes, fits a phone, and logs no error", async function test() {
+  await mkdir(SCREENSHOTS, { recursive: true });
+  await using site = serveBuilt(await buildPages("fixtures"));
+  const browser = await openBrowser();
+  try {
+    const { page, errors } = await openPage(browser);
+    const found: string[] = [];
+    for (const fixture of fixtures) {
+      await show(page, site.origin, fixture);
+      for (const look of LOOKS) found.push(...await faults(page, fixture, look));
+    }
+    assert.deepEqual(found, []);
+    assert.deepEqual(errors, []);
+  } finally {
+    await browser.close();
+  }
+});
+
+Deno.test("orders that end something ask first, and the keyboard can answer", async function test() {
+  await using site = serveBuilt(await buildPages("fixtures"));
+  const browser = await openBrowser();
+  try {
+    const { page } = await openPage(browser);
+    await page.goto(`${site.origin}/fixtures?fixture=admin-training`);
+    const pressed = () => page.evaluate(() => document.documentElement.dataset["pressed"] ?? "");
+
+    const stop = page.getByRole("button", { name: "Stop the run" });
+    await stop.press("Enter");
+    await page.getByRole("dialog", { name: "Stop this run?" }).waitFor();
+    await page.keyboard.press("Escape");
+    assert.equal(await page.getByRole("dialog").count(), 0);
+    assert.equal(await pressed(), "");
+    assert.equal(await stop.evaluate((button) => button === document.activeElement), true, "focus returns");
+
+    await stop.press("Enter");
+    await page.getByRole("dialog").getByRole("button", { name: "Stop the run" }).press("Enter");
+    assert.equal(await pressed(), "stop");
+
+    await page.getByRole("button", { name: "Remove tab-09ae" }).press("Enter");
+    assert.deepEqual(await violations(page), []);
+    await page.getByRole("dialog").getByRole("button", { name: "Remove it" }).press("Enter");
+    assert.equal(await pressed(), "evict tab-09ae");
+  } finally {
+    await browser.close();
+  }
+});
+
+/** Bytes over the line, gzipped, of a page, its style sheets and everything its script imports statically. */
+function firstLoadBytes(built: Built, html: string): number {
+  const text = new TextDecoder().decode(built.files.get(html));
+  const wanted = new Set([html]);
+  for (const [, path] of text.matchAll(/(?:src|href)="\/([^"]+)"/g)) if (path) collect(built, path, wanted);
+  let total = 0;
+  for (const name of wanted) total += gzipSync(built.files.get(name) ?? new Uint8Array()).length;
+  return total;
+}
+
+function collect(built: Built, name: string, wanted: Set<string>): void {
+  if (wanted.has(name)) return;
+  wanted.add(name);
+  const chunk = built.chunks.find((candidate) => candidate.fileName === name);
+  for (const next of [...chunk?.imports ?? [], ...chunk?.css ?? []]) {
+    if (built.files.has(next)) collect(built, next, wanted);
+  }
+}
+
+Deno.test("the first load of each page stays small, and needs no fixture and no inline script", async function test() {
+  const built = await buildPages("production");
+  for (const html of ["index.html", "admin.html"]) {
+    const total = firstLoadBytes(built, html);
+    assert.ok(total > 5_000, `${html}: ${total} bytes cannot be the whole page`);
+    assert.ok(total <= FIRST_LOAD_BYTES_MAX, `${html}: ${total} bytes of first load`);
+    const text = new TextDecoder().decode(built.files.get(html));
+    assert.doesNotMatch(text, /<script(?![^>]*\bsrc=)/);
+  }
+  assert.deepEqual([...built.files.keys()].filter((name) => name.includes("fixtures")), []);
+});

@@ -1,0 +1,88 @@
+// The coordinator's JSON interface as the pages use it. Not a cache and not a poller.
+// Every failure leaves as a ShoalError with the coordinator's code, or "offline" when no answer came at all.
+import { type ErrorCode, messageOf, ShoalError } from "../peer/wire/errors.ts";
+import type { Invite, RunStatus } from "../peer/wire/status.ts";
+
+/** A coordinator that takes longer is as good as offline for a page that polls every second. */
+const ANSWER_TIMEOUT_MS = 8000;
+
+export type ControlAction = "pause" | "resume" | "stop";
+
+/** The calls of one page, all with the token of its address. */
+export class Api {
+  readonly #token: string;
+  constructor(token: string) {
+    this.#token = token;
+  }
+
+  async invite(): Promise<Invite> {
+    return await (await this.#call("/api/invite")).json() as Invite;
+  }
+
+  async status(): Promise<RunStatus> {
+    return await (await this.#call("/api/status")).json() as RunStatus;
+  }
+
+  async control(action: ControlAction): Promise<void> {
+    await this.#post("/api/control", { action });
+  }
+
+  async evict(peer: string): Promise<void> {
+    await this.#post("/api/evict", { peer });
+  }
+
+  /** The whole file; checkpoints are as large as the model, so no timeout applies. */
+  async checkpointFile(name: string, file: string): Promise<Blob> {
+    const path = `/api/checkpoints/${encodeURIComponent(name)}/${encodeURIComponent(file)}`;
+    return await (await this.#call(path, { signal: null })).blob();
+  }
+
+  async #post(path: string, body: unknown): Promise<void> {
+    await this.#call(path, {
+      method: "POST",
+      body: JSON.stringify(body),
+      headers: { "content-type": "application/json" },
+    });
+  }
+
+  async #call(path: string, init: RequestInit = {}): Promise<Response> {
+    const headers = { ...init.headers, authorization: `Bearer ${this.#token}` };
+    const signal = init.signal === undefined ? AbortSignal.timeout(ANSWER_TIMEOUT_MS) : init.signal;
+    let response: Response;
+    try {
+      response = await fetch(path, { ...init, headers, signal, cache: "no-store" });
+    } catch (cause) {
+      throw new ShoalError("offline", `no answer from ${location.host} (${messageOf(cause)})`, { cause });
+    }
+    if (!response.ok) throw await refusalOf(response);
+    return response;
+  }
+}
+
+/** The coordinator answers errors as {"code", "message"}; anything else came from something in between. */
+async function refusalOf(response: Response): Promise<ShoalError> {
+  const body: unknown = await response.json().catch(() => null);
+  if (isRefusal(body)) return new ShoalError(body.code as ErrorCode, body.message);
+  if (response.status === 401 || response.status === 403) {
+    return new ShoalError("bad-token", "The coordinator does not accept the token in this link.");
+  }
+  return new ShoalError("offline", `The answer was status ${response.status}, not the coordinator's.`);
+}
+
+function isRefusal(body: unknown): body is { code: string; message: string } {
+  return typeof body === "object" && body !== null && "code" in body && "message" in body &&
+    typeof body.code === "string" && typeof body.message === "string";
+}
+
+/** What a caught value says, as the view models take it. */
+export function refusalFrom(error: unknown): { code: string; message: string } {
+  const code = typeof error === "object" && error !== null && "code" in error
+    ? String(error.code)
+    : "internal";
+  return { code, message: messageOf(error) };
+}
+
+/** The token after the # sign; empty if there is none. */
+export function tokenOf(hash: string): string {
+  return hash.replace(/^#/, "").trim();
+}

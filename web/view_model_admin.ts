@@ -1,0 +1,198 @@
+// The admin page as data: the coordinator's status -> what the board shows. Pure; draws and fetches nothing.
+// Every colour it asks for (tone) comes with a word that says the same.
+import type { CheckpointInfo, EventLine, PeerStatus, RunState, RunStatus } from "../peer/wire/status.ts";
+import { bytes, clock, count, duration, loss, magnitude, percent, plural, significant } from "./format.ts";
+import { type CurveView, curveView } from "./view_model_curve.ts";
+import { type Notice, noticeForRefusal, type Tone } from "./view_model_notice.ts";
+import { type PipelineView, pipelineView } from "./view_model_pipeline.ts";
+import type { Fact } from "./view_model_tab.ts";
+
+/** The log on the page is for the last minutes; the whole one is in the run's folder. */
+export const EVENTS_SHOWN_MAX = 60;
+/** A peer silent for longer than this is marked, well before the coordinator gives it up. */
+export const SILENT_MARK_MS = 3000;
+
+export interface AdminModel {
+  status: RunStatus | null;
+  /** The last poll's refusal; with a status it means that the board is stale. */
+  refusal: { code: string; message: string } | null;
+  /** Outcome of the last order; empty after a while. */
+  note: string;
+}
+
+export interface PeerRow {
+  id: string;
+  runtime: string;
+  adapter: string;
+  engine: string;
+  role: string;
+  block: string;
+  step: string;
+  traffic: string;
+  links: string;
+  /** "ok", "hidden tab" or "silent for 4 s". */
+  health: string;
+  tone: Tone;
+}
+
+export interface BoardView {
+  kind: "board";
+  state: { word: string; tone: Tone; reason: string };
+  stale: string | null;
+  /** Outcome of the last order, to be seen for a while. */
+  note: string;
+  title: string;
+  subtitle: string;
+  progress: { value: number; max: number; text: string; percent: string };
+  readings: Fact[];
+  risk: { tone: Tone; text: string };
+  curve: CurveView;
+  sample: { title: string; text: string } | null;
+  pipeline: PipelineView;
+  peers: PeerRow[];
+  events: { key: number; at: string; kind: string; text: string }[];
+  checkpoints: { key: string; name: string; step: string; size: string; val: string; files: string[] }[];
+  joinLink: string | null;
+  /** Before the first step the invitation matters most and stands first. */
+  gathering: boolean;
+  controls: { toggle: "pause" | "resume" | null; canStop: boolean };
+}
+
+export type AdminScreen = (BoardView | { kind: "loading" } | ({ kind: "notice" } & Notice)) & {
+  documentTitle: string;
+  announce: string;
+};
+
+const TONES: Record<RunState, Tone> = {
+  "waiting": "info",
+  "warming up": "info",
+  "training": "good",
+  "paused": "warn",
+  "finished": "good",
+  "failed": "bad",
+};
+
+export function adminScreen(model: AdminModel): AdminScreen {
+  const { status, refusal } = model;
+  if (refusal && (!status || refusal.code === "bad-token")) {
+    const notice = noticeForRefusal(refusal, "the operator");
+    return { kind: "notice", ...notice, documentTitle: `${notice.title} · Shoal`, announce: notice.title };
+  }
+  if (!status) return { kind: "loading", documentTitle: "Shoal", announce: "Loading the run's status…" };
+  return board(status, model);
+}
+
+function board(status: RunStatus, model: AdminModel): AdminScreen {
+  const word = status.state[0]?.toUpperCase() + status.state.slice(1);
+  return {
+    kind: "board",
+    state: { word, tone: TONES[status.state], reason: status.reason },
+    stale: model.refusal
+      ? `The coordinator does not answer; these are its last figures. ${model.refusal.message}`
+      : null,
+    note: model.note,
+    title: status.runName,
+    subtitle: subtitleOf(status),
+    progress: progressOf(status),
+    readings: readingsOf(status),
+    risk: riskOf(status),
+    curve: curveView(status.losses),
+    sample: status.sample && {
+      title: `Sample at step ${count(status.sample.step)}`,
+      text: status.sample.text,
+    },
+    pipeline: pipelineView(status),
+    peers: status.peers.map(peerRow),
+    events: eventRows(status.events),
+    checkpoints: status.checkpoints.map(checkpointRow).reverse(),
+    joinLink: status.joinLink,
+    gathering: status.step === 0,
+    controls: controlsOf(status.state),
+    documentTitle: `${word}, step ${count(status.step)} · ${status.runName} · Shoal`,
+    announce: model.note || `Run is ${status.state}. ${status.reason}`,
+  };
+}
+
+function subtitleOf(status: RunStatus): string {
+  const { config } = status;
+  const shape = `${plural(config.n_layer, "layer")}, width ${count(config.n_embd)}, context ${
+    count(config.block_size)
+  }`;
+  return `${
+    magnitude(status.params)
+  } parameters (${shape}) on “${config.dataset}”, run by ${status.operator}`;
+}
+
+function progressOf(status: RunStatus): BoardView["progress"] {
+  const max = Math.max(1, status.maxIters);
+  return {
+    value: Math.min(status.step, max),
+    max,
+    text: `Step ${count(status.step)} of ${count(status.maxIters)}`,
+    percent: percent(status.step, status.maxIters),
+  };
+}
+
+function readingsOf(status: RunStatus): Fact[] {
+  return [
+    { label: "Training loss", value: loss(status.trainLoss) },
+    { label: "Validation loss", value: loss(status.valLoss) },
+    { label: "Tokens per second", value: count(status.tokensPerS) },
+    { label: "Tokens in all", value: magnitude(status.tokensTotal) },
+    { label: "Learning rate", value: significant(status.lr) },
+    { label: "Gradient norm", value: significant(status.gradNorm) },
+    { label: "Generation", value: count(status.gen) },
+    { label: "Steps redone", value: count(status.stepsRedone) },
+  ];
+}
+
+function riskOf(status: RunStatus): BoardView["risk"] {
+  if (status.stepsAtRisk === 0) {
+    return { tone: "good", text: "No step at risk: any one computer may leave now." };
+  }
+  const steps = plural(status.stepsAtRisk, "committed step");
+  return { tone: "warn", text: `${steps} at risk: a departure right now could mean doing them again.` };
+}
+
+function peerRow(peer: PeerStatus): PeerRow {
+  const silent = peer.silentMs >= SILENT_MARK_MS;
+  return {
+    id: peer.id,
+    runtime: peer.runtime === "tab" ? "browser tab" : peer.runtime === "deno" ? "Deno process" : peer.runtime,
+    adapter: peer.adapter || "unknown",
+    engine: peer.engine || "unknown",
+    role: peer.role,
+    block: peer.blockMs > 0 ? duration(peer.blockMs) : "not measured",
+    step: peer.stepMs > 0 ? duration(peer.stepMs) : "not yet",
+    traffic: `${bytes(peer.bytesUp)} up, ${bytes(peer.bytesDown)} down`,
+    links: `${peer.links.direct} direct, ${peer.links.relayed} relayed`,
+    health: silent ? `silent for ${duration(peer.silentMs)}` : peer.hidden ? "hidden tab" : "ok",
+    tone: silent ? "bad" : peer.hidden ? "warn" : "good",
+  };
+}
+
+function eventRows(events: readonly EventLine[]): BoardView["events"] {
+  return events.slice(-EVENTS_SHOWN_MAX).reverse().map((event) => ({
+    key: event.seq,
+    at: clock(event.atMs),
+    kind: event.kind,
+    text: event.text,
+  }));
+}
+
+function checkpointRow(checkpoint: CheckpointInfo): BoardView["checkpoints"][number] {
+  return {
+    key: checkpoint.name,
+    name: checkpoint.name,
+    step: count(checkpoint.step),
+    size: bytes(checkpoint.bytes),
+    val: checkpoint.valLoss === null ? "not measured" : loss(checkpoint.valLoss),
+    files: checkpoint.files,
+  };
+}
+
+/** A finished or failed run takes no more orders; layers and peers stay visible. */
+function controlsOf(state: RunState): BoardView["controls"] {
+  if (state === "finished" || state === "failed") return { toggle: null, canStop: false };
+  return { toggle: state === "paused" ? "resume" : "pause", canStop: true };
+}

@@ -1,0 +1,119 @@
+// Tests of the admin's board and its pipeline map: what is shown follows the status, and what is stale says so.
+import assert from "node:assert/strict";
+import type { RunState } from "../peer/wire/status.ts";
+import { fixtures } from "./fixtures.ts";
+import { peers, stages, status } from "./fixtures_data.ts";
+import {
+  type AdminModel,
+  adminScreen,
+  type BoardView,
+  EVENTS_SHOWN_MAX,
+  SILENT_MARK_MS,
+} from "./view_model_admin.ts";
+import { pipelineView } from "./view_model_pipeline.ts";
+
+function board(
+  part: Partial<typeof status> = {},
+  model: Partial<AdminModel> = {},
+): BoardView & { announce: string } {
+  const screen = adminScreen({ status: { ...status, ...part }, refusal: null, note: "", ...model });
+  assert.equal(screen.kind, "board");
+  return screen as BoardView & { announce: string };
+}
+
+Deno.test("a refusal before the first status is a notice; later it only marks the board as stale", function test() {
+  const refusal = { code: "offline", message: "no answer" };
+  assert.equal(adminScreen({ status: null, refusal, note: "" }).kind, "notice");
+  assert.match(board({}, { refusal }).stale ?? "", /last figures/);
+  assert.equal(board().stale, null);
+});
+
+Deno.test("a token that stops being valid hides the board", function test() {
+  const refusal = { code: "bad-token", message: "" };
+  assert.equal(adminScreen({ status, refusal, note: "" }).kind, "notice");
+});
+
+Deno.test("orders fit the state", function test() {
+  const controls = (state: RunState) => board({ state }).controls;
+  assert.deepEqual(controls("training"), { toggle: "pause", canStop: true });
+  assert.deepEqual(controls("waiting"), { toggle: "pause", canStop: true });
+  assert.deepEqual(controls("paused"), { toggle: "resume", canStop: true });
+  assert.deepEqual(controls("finished"), { toggle: null, canStop: false });
+  assert.deepEqual(controls("failed"), { toggle: null, canStop: false });
+});
+
+Deno.test("readings are never blank before the first step", function test() {
+  const view = board({ trainLoss: null, valLoss: null, gradNorm: null });
+  assert.deepEqual(view.readings.filter((fact) => fact.value === ""), []);
+  assert.equal(view.readings.find((fact) => fact.label === "Training loss")?.value, "not yet");
+});
+
+Deno.test("steps at risk are words and a tone", function test() {
+  assert.equal(board({ stepsAtRisk: 0 }).risk.tone, "good");
+  assert.match(board({ stepsAtRisk: 1 }).risk.text, /^1 committed step at risk/);
+  assert.match(board({ stepsAtRisk: 3 }).risk.text, /^3 committed steps at risk/);
+});
+
+Deno.test("a silent peer is marked before a hidden one", function test() {
+  const [peer] = peers;
+  assert.ok(peer);
+  const row = (part: Partial<typeof peer>) => board({ peers: [{ ...peer, ...part }] }).peers[0];
+  assert.equal(row({})?.health, "ok");
+  assert.equal(row({ hidden: true })?.health, "hidden tab");
+  assert.equal(row({ hidden: true, silentMs: SILENT_MARK_MS })?.health, "silent for 3 s");
+  assert.equal(row({ silentMs: SILENT_MARK_MS - 1 })?.tone, "good");
+});
+
+Deno.test("the newest events come first, and their number is bounded", function test() {
+  const events = Array.from(
+    { length: 500 },
+    (_, seq) => ({ seq, atMs: seq, kind: "peer", text: `event ${seq}` }),
+  );
+  const shown = board({ events }).events;
+  assert.equal(shown.length, EVENTS_SHOWN_MAX);
+  assert.equal(shown[0]?.text, "event 499");
+});
+
+Deno.test("the newest checkpoint comes first and an unmeasured loss is words", function test() {
+  const { checkpoints } = board();
+  assert.deepEqual(checkpoints.map((checkpoint) => checkpoint.step), ["300", "200", "100"]);
+  assert.equal(checkpoints[2]?.val, "not measured");
+});
+
+Deno.test("the outcome of an order is announced instead of the state", function test() {
+  assert.equal(board({}, { note: "Pausing." }).announce, "Pausing.");
+  assert.match(board().announce, /^Run is training/);
+});
+
+Deno.test("pipeline map: one column for each stage, one row for each replica, gaps where there is none", function test() {
+  const view = pipelineView(status);
+  assert.deepEqual(view.columns.map((column) => column.title), ["Stage 1", "Stage 2", "Stage 3", "Stage 4"]);
+  assert.equal(view.columns[0]?.holds, "embedding, layers 1 to 2");
+  assert.equal(view.columns[3]?.holds, "layers 7 to 8, head");
+  assert.deepEqual(view.rows.map((row) => row.map((cell) => cell?.peer ?? null)), [
+    ["tab-4f21", "tab-09ae", "tab-c377", "deno-1d5b"],
+    ["deno-81c0", null, null, null],
+  ]);
+  assert.deepEqual(view.spare, ["tab-77e2 (spare)"]);
+  assert.equal(view.summary, "4 stages on 5 peers, 1 spare peer.");
+});
+
+Deno.test("pipeline map: a planned peer that is gone stays visible as gone", function test() {
+  const view = pipelineView({ ...status, stages, peers: peers.filter((peer) => peer.id !== "tab-c377") });
+  assert.equal(view.rows[0]?.[2]?.present, false);
+  assert.match(view.rows[0]?.[2]?.adapter ?? "", /gone/);
+});
+
+Deno.test("pipeline map: no plan is a sentence, not an empty table", function test() {
+  const view = pipelineView({ ...status, stages: [] });
+  assert.deepEqual(view.rows, []);
+  assert.match(view.summary, /^No plan yet/);
+});
+
+Deno.test("fixtures cover every state of a run", function test() {
+  const all: RunState[] = ["waiting", "warming up", "training", "paused", "finished", "failed"];
+  const covered = new Set(
+    fixtures.flatMap(({ page, model }) => page === "admin" ? [model.status?.state] : []),
+  );
+  assert.deepEqual(all.filter((state) => !covered.has(state)), []);
+});
