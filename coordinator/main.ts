@@ -51,7 +51,7 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
     log,
     outDir: options.outDir,
     onEvent: options.onEvent,
-    sample: (files) => sampleText(files, start.spec, start.corpus, options.config),
+    sample: (files, signal) => sampleText({ files, ...start, config: options.config, signal }),
   };
   const shell = new Shell(shellOptions);
   const joinToken = randomToken();
@@ -123,18 +123,23 @@ async function prepare(options: CoordinatorOptions): Promise<Prepared> {
   return { corpus, spec, resume: { step: manifest.step, files: states } };
 }
 
+interface SampleJob {
+  files: Uint8Array[];
+  spec: ModelSpec;
+  corpus: LoadedCorpus;
+  config: RunConfig;
+  signal: AbortSignal;
+}
+
 /** Writes a sample in a worker, so that heartbeats and commits never wait for it. */
-async function sampleText(
-  files: Uint8Array[],
-  spec: ModelSpec,
-  corpus: LoadedCorpus,
-  config: RunConfig,
-): Promise<string> {
+async function sampleText({ files, spec, corpus, config, signal }: SampleJob): Promise<string> {
   const worker = new Worker(new URL("./cli/sample_worker.ts", import.meta.url), { type: "module" });
-  let timer: ReturnType<typeof setTimeout> | undefined;
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(SAMPLE_MS)]);
   try {
     return await new Promise<string>((resolve, reject) => {
-      timer = setTimeout(() => reject(new Error("it took too long")), SAMPLE_MS);
+      limit.addEventListener("abort", () => reject(new Error("it took too long or was cancelled")), {
+        once: true,
+      });
       worker.onmessage = (event: MessageEvent<number[]>) => resolve(corpus.decode(event.data));
       worker.onerror = (event) => {
         event.preventDefault();
@@ -144,7 +149,6 @@ async function sampleText(
       worker.postMessage({ files, spec, prompt: [newline], count: config.sample_chars, seed: config.seed });
     });
   } finally {
-    clearTimeout(timer);
     worker.terminate();
   }
 }

@@ -36,7 +36,7 @@ export interface ShellOptions {
   resume?: { step: number; files: { info: StateFile; bytes: Uint8Array }[] };
   onEvent(line: CoordinatorEventLine): void;
   /** Writes a sample with the model assembled from a snapshot's files. */
-  sample(files: Uint8Array[]): Promise<string>;
+  sample(files: Uint8Array[], signal: AbortSignal): Promise<string>;
 }
 
 export class Shell {
@@ -49,6 +49,8 @@ export class Shell {
   #queue: RunEvent[] = [];
   #running = false;
   #writing: Promise<void> = Promise.resolve();
+  #sampling: Promise<void> = Promise.resolve();
+  readonly #closing = new AbortController();
   #ended: () => void = () => {};
   readonly ended = new Promise<void>((resolve) => this.#ended = resolve);
 
@@ -72,6 +74,7 @@ export class Shell {
 
   /** Events are taken one after the other, also those that effects cause. */
   feed(event: RunEvent): void {
+    if (this.#closing.signal.aborted) return;
     this.#queue.push(event);
     if (this.#running) return;
     this.#running = true;
@@ -99,7 +102,8 @@ export class Shell {
   /** Ends timers and sockets after what is being written is on disk. */
   async close(reason: string): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer);
-    await this.#writing;
+    this.#closing.abort();
+    await Promise.all([this.#writing, this.#sampling]);
     for (const id of this.connections.keys()) this.#send(id, { type: "done", reason });
     for (const connection of this.connections.values()) connection.close(reason);
     this.connections.clear();
@@ -132,7 +136,7 @@ export class Shell {
         this.#writing = this.#writing.then(() => this.#checkpoint(effect.source));
         return;
       case "sample":
-        void this.#sample(effect.source);
+        this.#sampling = this.#sampling.then(() => this.#sample(effect.source));
         return;
       case "forget":
         for (const [key, file] of this.#files) if (file.step < effect.before) this.#files.delete(key);
@@ -192,12 +196,14 @@ export class Shell {
   }
 
   async #sample(source: StateSource): Promise<void> {
+    const { step } = source;
+    let text = "";
     try {
-      const text = await this.options.sample(this.#bytesOf(source));
-      this.feed({ type: "sampled", step: source.step, text });
+      text = await this.options.sample(this.#bytesOf(source), this.#closing.signal);
     } catch (error) {
+      if (this.#closing.signal.aborted) return;
       this.options.log.append(this.now(), { kind: "warning", text: `no sample: ${messageOf(error)}` });
-      this.feed({ type: "sampled", step: source.step, text: "" });
     }
+    this.feed({ type: "sampled", step, text });
   }
 }

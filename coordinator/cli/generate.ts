@@ -43,8 +43,8 @@ function encodePrompt(tokenizer: ReturnType<typeof charTokenizer>, prompt: strin
   if (foreign === undefined) return tokenizer.encode(prompt);
   throw new ShoalError(
     "bad-corpus",
-    `the model has never seen the character ${JSON.stringify(foreign)}; it knows: ${
-      tokenizer.vocab.join("")
+    `the model has never seen the character ${JSON.stringify(foreign)}; it knows ${
+      JSON.stringify(tokenizer.vocab.join(""))
     }`,
   );
 }

@@ -14,7 +14,8 @@ export interface Turn {
 /** A line for the event log, the admin page and the store. */
 export function note(turn: Turn, kind: string, text: string, data?: Record<string, unknown>): void {
   const { s } = turn;
-  s.events.push({ seq: s.eventSeq++, atMs: turn.now, kind, text });
+  // Hundreds of commits would push what a person looks for off the page; the store keeps them all.
+  if (kind !== "commit") s.events.push({ seq: s.eventSeq++, atMs: turn.now, kind, text });
   if (s.events.length > EVENTS_MAX) s.events.shift();
   turn.out.push(data === undefined ? { do: "log", kind, text } : { do: "log", kind, text, data });
 }

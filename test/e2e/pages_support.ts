@@ -80,10 +80,12 @@ function fileResponse(built: Built, pathname: string): Response {
   return new Response(content, { headers: { "content-type": type, "content-security-policy": POLICY } });
 }
 
-export async function openBrowser(): Promise<Browser> {
+/** @param extra flags beside the usual ones, such as those that switch software WebGPU on */
+export async function openBrowser(extra: string[] = []): Promise<Browser> {
   return await chromium.launch({
     executablePath: chromiumPath(),
     args: [
+      ...extra,
       "--no-sandbox",
       "--disable-quic",
       "--no-first-run",

@@ -1,0 +1,95 @@
+// The main job with everything real: tabs and a Deno process train one model over WebRTC with WebGPU on software adapters;
+// loss falls, second holders agree on every state hash, a tab is closed and training goes on. No wall-clock assertions.
+import assert from "node:assert/strict";
+import { fileURLToPath } from "node:url";
+import type { Page } from "playwright-core";
+import { startSwarm, type Swarm } from "./swarm_support.ts";
+
+const SHOTS = fileURLToPath(new URL("../screenshots/", import.meta.url));
+
+function losses(swarm: Swarm): number[] {
+  return swarm.lines.flatMap((line) => line.event === "step" ? [line["train/loss"]] : []);
+}
+
+function mean(values: number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}
+
+async function lend(page: Page): Promise<void> {
+  await page.getByRole("button", { name: /lend this computer/i }).click();
+}
+
+async function shot(page: Page, name: string): Promise<void> {
+  await Deno.mkdir(SHOTS, { recursive: true });
+  await page.screenshot({ path: `${SHOTS}${name}.png`, fullPage: true });
+}
+
+Deno.test("two tabs and a Deno peer train together; one tab closes and training goes on", async () => {
+  await using swarm = await startSwarm({ n_stage: 2, min_peers: 3 });
+  const { coordinator } = swarm;
+  const core = coordinator.shell.core.state;
+  swarm.startPeer();
+  const [first, second] = [await swarm.openTab(), await swarm.openTab()];
+  assert.equal(
+    Object.keys(core.peers).filter((id) => id.startsWith("tab")).length,
+    0,
+    "a tab joined before the click",
+  );
+  await lend(first);
+  await lend(second);
+  await swarm.until("20 steps", () => swarm.step() >= 20);
+  const seen = losses(swarm);
+  assert.ok(mean(seen.slice(-4)) < mean(seen.slice(0, 4)) - 0.5, `loss did not fall: ${seen.join(" ")}`);
+  assert.ok(core.agreements >= 15, `second holders agreed only ${core.agreements} times`);
+  assert.equal(core.events.filter((event) => event.kind === "evict").length, 0);
+  assert.ok(swarm.lines.some((line) => line.event === "eval"), "no evaluation happened");
+  await second.getByRole("heading", { level: 1 }).waitFor();
+  await shot(second, "live-contributor");
+
+  const admin = await second.context().newPage();
+  await admin.goto(coordinator.adminLink);
+  await admin.getByText(/training/i).first().waitFor();
+  await shot(admin, "live-admin");
+  await admin.close();
+
+  const generation = core.gen;
+  await first.close();
+  await swarm.until("a new generation", () => core.gen > generation);
+  const before = swarm.step();
+  await swarm.until("5 more steps", () => swarm.step() >= before + 5 && core.status === "training");
+  assert.ok(core.events.some((event) => event.kind === "gone"));
+});
+
+Deno.test("a contributor does everything with the keyboard alone", async () => {
+  await using swarm = await startSwarm({ n_stage: 1, min_peers: 1, sample_chars: 0, eval_interval: 1000 });
+  const core = swarm.coordinator.shell.core.state;
+  const page = await swarm.openTab();
+  await page.getByRole("button", { name: /lend this computer/i }).waitFor();
+  await press(page, /lend this computer/i);
+  await swarm.until("2 steps", () => swarm.step() >= 2);
+  await press(page, /^pause$/i);
+  await swarm.until(
+    "the pause",
+    () => Object.values(core.peers).every((peer) => peer.paused) && core.view === null,
+  );
+  const paused = swarm.step();
+  await press(page, /^resume$/i);
+  await swarm.until("work after the pause", () => swarm.step() >= paused + 2);
+  await press(page, /finish this step and leave/i);
+  await swarm.until("the leave", () => Object.keys(core.peers).length === 0);
+  assert.equal(core.stepsRedone, 0);
+  await page.getByText(/left|thank/i).first().waitFor();
+});
+
+/** Moves the focus with Tab until the named button has it, then presses Enter. */
+async function press(page: Page, name: RegExp): Promise<void> {
+  const button = page.getByRole("button", { name });
+  await button.and(page.locator(":enabled")).waitFor();
+  for (let presses = 0; presses < 40; presses++) {
+    if (await button.evaluate((element) => element === document.activeElement)) {
+      return await page.keyboard.press("Enter");
+    }
+    await page.keyboard.press("Tab");
+  }
+  assert.fail(`Tab never reached the button ${name}`);
+}
