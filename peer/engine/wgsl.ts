@@ -18,7 +18,7 @@ type SlotState = "free" | "forward done" | "backward done";
  * Errors: out-of-memory with the bytes wanted, shader-invalid, internal.
  */
 export async function createWgslEngine(gpu: GpuDevice, build: StageBuild): Promise<StageEngine> {
-  const stage = planStage(build);
+  const stage = planStage(build, { software: gpu.software });
   const program = await Program.build(gpu, stage.plan);
   const { T, D } = stage.planning;
   program.upload("angles", bytesOf(rotaryTable(T, D, build.spec.rope_theta)));

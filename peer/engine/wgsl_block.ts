@@ -4,6 +4,7 @@ import {
   attentionDeltaSpec,
   attentionForwardSpec,
   attentionKeyValueGradSpec,
+  attentionOverrides,
   attentionQueryGradSpec,
 } from "../gpu/kernels/attention.ts";
 import { swigluBackwardSpec } from "../gpu/kernels/swiglu.ts";
@@ -34,7 +35,7 @@ export function blockForward(p: StagePlanning, slot: SlotName, layer: number): D
     {
       spec: attentionForwardSpec,
       params: attentionParams(p),
-      overrides: { headDim: D },
+      overrides: attentionOverrides(D, p.software),
       tensors: { qkv, out: attended, lse: t("lse") },
     },
     matmul("nt", { M: R, N: C, K: H * D }, { a: attended, b: w.project, residual: x, out: middle }),
@@ -85,7 +86,7 @@ function attentionBackward(
 ): DispatchPlan[] {
   const { R, C, H, D } = p;
   const grads = { qkv: t("qkv"), dout: "dattended", lse: t("lse"), delta: "delta", dqkv: t("dqkv") };
-  const [params, overrides] = [attentionParams(p), { headDim: D }];
+  const [params, overrides] = [attentionParams(p), attentionOverrides(D, p.software)];
   return [
     matmul("nn", { M: R, N: H * D, K: C }, { a: t("dmiddle"), b: project, out: "dattended" }),
     {

@@ -30,9 +30,11 @@ export interface StagePlanning {
   V: number;
   eps: number;
   layers: number;
+  /** Compute on a CPU: kernels avoid what such adapters compile slowly. */
+  software: boolean;
 }
 
-export function planningOf(build: StageBuild): StagePlanning {
+export function planningOf(build: StageBuild, software: boolean): StagePlanning {
   const { spec, stage, batchSize } = build;
   return {
     build,
@@ -47,6 +49,7 @@ export function planningOf(build: StageBuild): StagePlanning {
     V: spec.vocab_size,
     eps: spec.norm_eps,
     layers: stage.endLayer - stage.firstLayer,
+    software,
   };
 }
 

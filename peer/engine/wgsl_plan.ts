@@ -38,8 +38,8 @@ export function weightGradName(slot: number): string {
   return `weight gradient ${slot}`;
 }
 
-export function planStage(build: StageBuild): StageProgram {
-  const planning = planningOf(build);
+export function planStage(build: StageBuild, options: { software: boolean }): StageProgram {
+  const planning = planningOf(build, options.software);
   const shape = (codec: CodecId): BoundaryShape => ({ codec, rows: planning.R, cols: planning.C });
   const [forwardShape, backwardShape] = [shape(build.codecForward), shape(build.codecBackward)];
   const operations = new Map<string, OperationPlan>();
