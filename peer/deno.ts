@@ -7,7 +7,7 @@ import type { GpuDevice } from "./gpu/device.ts";
 import { openDenoDevice } from "./gpu/provider_deno.ts";
 import { createLinkHost } from "./net/host.ts";
 import { simplePeerLinks } from "./net/simple_peer.ts";
-import { denoStack } from "./net/wrtc_deno.ts";
+import { denoStack, nativeLinksClosed } from "./net/wrtc_deno.ts";
 import { Peer } from "./peer.ts";
 import { messageOf, ShoalError } from "./wire/errors.ts";
 import type { TabSnapshot } from "./wire/status.ts";
@@ -53,6 +53,7 @@ export async function runPeer(options: RunPeerOptions): Promise<number> {
   options.signal?.addEventListener("abort", () => leave(peer), { once: true });
   const end = await peer.run();
   tell({ event: "end", kind: end.kind, reason: end.reason });
+  await nativeLinksClosed();
   compute.gpu?.destroy();
   return end.kind === "left" || end.kind === "done" ? 0 : 1;
 }

@@ -17,7 +17,7 @@ import {
 import { readbackMs } from "./gpu/device.ts";
 import { loadDawn, openDenoDevice } from "./gpu/provider_deno.ts";
 import { SimplePeerLink } from "./net/simple_peer.ts";
-import { denoStack } from "./net/wrtc_deno.ts";
+import { denoStack, nativeLinksClosed } from "./net/wrtc_deno.ts";
 import { messageOf } from "./wire/errors.ts";
 
 /** Two peers of one process connect in 0.2 s; beyond this something blocks them. */
@@ -49,9 +49,12 @@ export async function* examine(): AsyncGenerator<Finding> {
     icdFiles: await findIcdFiles(),
     backend: Deno.env.get("DENO_WEBGPU_BACKEND"),
   });
-  const providers = [await tryProvider("builtin"), await tryProvider("dawn")];
-  yield* judgeProviders(providers);
-  yield judgeWebRtc(await tryWebRtc());
+  const builtin = await tryProvider("builtin");
+  // As in openDenoDevice: the second provider is loaded only where the first finds nothing.
+  yield* judgeProviders(builtin.adapter === null ? [builtin, await tryProvider("dawn")] : [builtin]);
+  const webRtc = await tryWebRtc();
+  await nativeLinksClosed();
+  yield judgeWebRtc(webRtc);
   yield judgeChromium(await chromiumVersion(Deno.env.get("CHROMIUM_PATH")));
   yield judgeDisk(await freeBytes(Deno.cwd()));
   yield judgePages(await isFile(new URL("../web/dist/index.html", import.meta.url)));

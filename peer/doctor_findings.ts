@@ -17,9 +17,6 @@ const NODE_MAJOR_MIN = 20;
 const DENO_MIN = [2, 9] as const;
 /** Checkpoints of the demo take a few MB, of a large model gigabytes. */
 const DISK_BYTES_MIN = 1 << 30;
-/** A readback slower than this is a polling provider: each of a step's many waits then costs 10 ms. */
-const READBACK_MS_SLOW = 5;
-
 export function judgeNode(version: string | undefined): Finding {
   const name = "node";
   if (version === undefined) {
@@ -77,7 +74,7 @@ export function judgeProviders(providers: readonly ProviderFacts[]): Finding[] {
   const best = usable.toSorted((a, b) => a.readbackMs - b.readbackMs)[0];
   if (best === undefined) return lines;
   lines.push({ status: "ok", name: "limits", text: best.limits });
-  const text = `${best.name} through ${best.provider}, chosen for its readback`;
+  const text = `${best.name} through ${best.provider}`;
   if (!best.software) return [...lines, { status: "ok", name: "adapter", text }];
   const remedy = "a software adapter works, slowly; a GPU driver would be faster";
   return [...lines, { status: "note", name: "adapter", text, remedy }];
@@ -87,13 +84,7 @@ function judgeProvider({ provider, adapter, reason }: ProviderFacts, anyUsable: 
   const name = `webgpu ${provider}`;
   if (adapter !== null) {
     const text = `${adapter.name}, readback ${adapter.readbackMs.toFixed(2)} ms`;
-    if (adapter.readbackMs < READBACK_MS_SLOW) return { status: "ok", name, text };
-    return {
-      status: "note",
-      name,
-      text,
-      remedy: "each wait is slow here; the other provider is taken if it works",
-    };
+    return { status: "ok", name, text };
   }
   if (anyUsable) {
     return { status: "note", name, text: reason, remedy: "not needed: the other provider works" };

@@ -37,13 +37,13 @@ Deno.test("one working provider is enough, the quicker one is named", () => {
     { provider: "builtin", adapter: gpu, reason: "" },
     { provider: "dawn", adapter: { ...gpu, readbackMs: 0.2 }, reason: "" },
   ]);
-  assert.deepEqual(both.map((finding) => finding.status), ["note", "ok", "ok", "ok"]);
+  assert.deepEqual(both.map((finding) => finding.status), ["ok", "ok", "ok", "ok"]);
   assert.match(both[3]?.text ?? "", /dawn/);
   const one = judgeProviders([
     { provider: "builtin", adapter: { ...gpu, software: true }, reason: "" },
     { provider: "dawn", adapter: null, reason: "no adapter" },
   ]);
-  assert.deepEqual(one.map((finding) => finding.status), ["note", "note", "ok", "note"]);
+  assert.deepEqual(one.map((finding) => finding.status), ["ok", "note", "ok", "note"]);
   const none = judgeProviders([
     { provider: "builtin", adapter: null, reason: "no adapter" },
     { provider: "dawn", adapter: null, reason: "no adapter" },

@@ -11,3 +11,11 @@ export const denoStack: WebRtcStack = {
   SimplePeer,
   wrtc: { RTCPeerConnection, RTCSessionDescription, RTCIceCandidate },
 };
+
+/** The addon's threads end a little after close(); a process that exits before they have may crash. */
+const NATIVE_CLOSE_MS = 250;
+
+/** Resolves when it is safe to end the process after the last link was closed. */
+export function nativeLinksClosed(): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, NATIVE_CLOSE_MS));
+}

@@ -1,0 +1,188 @@
+// What runs inside a tab for browser_test.ts: our own modules, called from outside through one global, `suite`.
+// No assertions and no expected values: it returns what happened, the test compares. Never part of the shipped pages.
+import { createCpuEngine } from "../../peer/engine/cpu.ts";
+import type { StageBuild, StageEngine, StageInput, StageOutput } from "../../peer/engine/engine.ts";
+import { createWgslEngine } from "../../peer/engine/wgsl.ts";
+import { runGoldenScenario } from "../../peer/exact/golden.ts";
+import { type GpuDevice, openDevice } from "../../peer/gpu/device.ts";
+import { kernelSpecs } from "../../peer/gpu/kernels/index.ts";
+import { compileKernel } from "../../peer/gpu/pipeline.ts";
+import type { Link } from "../../peer/net/link.ts";
+import { LINK_CASES, type LinkPair, runLinkCase, untilOpen } from "../../peer/net/link_suite.ts";
+import { SimplePeerLink } from "../../peer/net/simple_peer.ts";
+import { browserStack } from "../../peer/net/webrtc_browser.ts";
+import { ShoalError } from "../../peer/wire/errors.ts";
+import type { Encoded } from "../../peer/wire/run.ts";
+import { type FrameNote, LinkEnd } from "./link_end.ts";
+
+/** Pause between two looks at whether the second tab has loaded. */
+const LOAD_POLL_MS = 20;
+
+/** One micro-batch through one stage. */
+export interface StageJob {
+  build: StageBuild;
+  params: Float32Array;
+  input: StageInput;
+  /** Null at the last stage. */
+  gradient: Encoded | null;
+}
+
+export interface StageResult extends StageOutput {
+  engine: string;
+  /** Of the stage's input; null at the first stage. */
+  gradient: Encoded | null;
+  weightGrad: Float32Array;
+}
+
+export interface KernelReport {
+  adapter: string;
+  software: boolean;
+  compiled: string[];
+  refused: string[];
+}
+
+let opening: Promise<GpuDevice> | undefined;
+let second: Promise<TabSuite> | undefined;
+let end: LinkEnd | undefined;
+
+function device(): Promise<GpuDevice> {
+  opening ??= openDevice({ provider: "builtin" });
+  return opening;
+}
+
+async function compileKernels(): Promise<KernelReport> {
+  const gpu = await device();
+  const report: KernelReport = {
+    adapter: gpu.adapterName,
+    software: gpu.software,
+    compiled: [],
+    refused: [],
+  };
+  for (const spec of kernelSpecs) {
+    try {
+      report.compiled.push((await compileKernel(gpu.device, spec)).spec.name);
+    } catch (error) {
+      report.refused.push(String(error));
+    }
+  }
+  return report;
+}
+
+/** Compiles `wgsl` in the place of the first kernel's text; gives the error's code and message, or "compiled". */
+async function compileText(wgsl: string): Promise<string> {
+  const gpu = await device();
+  try {
+    await compileKernel(gpu.device, { ...kernelSpecs[0]!, name: `text of ${wgsl.length} characters`, wgsl });
+    return "compiled";
+  } catch (error) {
+    return error instanceof ShoalError ? `${error.code}: ${error.message}` : String(error);
+  }
+}
+
+async function createEngine(kind: "cpu" | "wgsl", build: StageBuild): Promise<StageEngine> {
+  return kind === "cpu" ? createCpuEngine(build) : await createWgslEngine(await device(), build);
+}
+
+/** F, B and W of one micro-batch on a fresh engine. */
+async function runStage(kind: "cpu" | "wgsl", job: StageJob): Promise<StageResult> {
+  const engine = await createEngine(kind, job.build);
+  try {
+    await engine.load(job.params);
+    const output = await engine.forward(0, job.input);
+    const gradient = await engine.backward(0, job.gradient);
+    return { ...output, engine: engine.name, gradient, weightGrad: await engine.weightGrad(0) };
+  } finally {
+    engine.destroy();
+  }
+}
+
+/** Runs one case of the acceptance suite between this tab and a second one, which it opens by itself once. */
+async function linkCase(name: string): Promise<void> {
+  const chosen = LINK_CASES.find((candidate) => candidate.name === name);
+  if (chosen === undefined) throw new Error(`no case "${name}"`);
+  second ??= openSecondTab();
+  const other = await second;
+  await runLinkCase(chosen, () => pairWith(other));
+}
+
+/** A tab that this one opened is in reach of its script, so the suite can hold both ends in one place. */
+async function openSecondTab(): Promise<TabSuite> {
+  const tab = open(location.href) as (Window & { suite?: TabSuite }) | null;
+  if (tab === null) throw new Error("the browser refuses to open a second tab");
+  while (tab.suite === undefined) await new Promise((resolve) => setTimeout(resolve, LOAD_POLL_MS));
+  return tab.suite;
+}
+
+function createLink(initiator: boolean, onsignal: (data: string) => void): SimplePeerLink {
+  return new SimplePeerLink({ remote: "other", initiator, iceServers: [], stack: browserStack, onsignal });
+}
+
+async function pairWith(other: TabSuite): Promise<LinkPair> {
+  const links: { a: SimplePeerLink; b: SimplePeerLink } = {
+    a: createLink(true, (data) => links.b.signal(data)),
+    b: other.createLink(false, (data) => links.a.signal(data)),
+  };
+  const { a, b } = links;
+  await Promise.all([untilOpen(a), untilOpen(b)]);
+  return {
+    a,
+    b: adopted(b),
+    inject: (bytes) => a.channel!.send(bytes),
+    dispose: () => {
+      a.close("test over");
+      b.close("test over");
+      return Promise.resolve();
+    },
+  };
+}
+
+/** The other tab's link as if it were of this tab: its ShoalError is another class, and the suite asks for ours. */
+function adopted(link: Link): Link {
+  return new Proxy(link, {
+    get(target, name) {
+      const value: unknown = Reflect.get(target, name, target);
+      if (typeof value !== "function" || name === "onframe" || name === "onstate") return value;
+      return (...args: unknown[]) => rethrowing(() => value.apply(target, args));
+    },
+    set: (target, name, value) => Reflect.set(target, name, value, target),
+  });
+}
+
+function rethrowing(action: () => unknown): unknown {
+  try {
+    return action();
+  } catch (error) {
+    const { name, code, message } = error as ShoalError;
+    throw name === "ShoalError" ? new ShoalError(code, message) : error;
+  }
+}
+
+/** One end of a link whose other end the test holds; signals leave through the test's binding `carrySignal`. */
+function openEnd(initiator: boolean): void {
+  const { carrySignal } = globalThis as unknown as { carrySignal(data: string): void };
+  end = new LinkEnd({ initiator, stack: browserStack, onsignal: (data) => carrySignal(data) });
+}
+
+function signal(data: string): void {
+  end!.link.signal(data);
+}
+
+function exchange(sizes: readonly number[], salt: number): Promise<FrameNote[]> {
+  return end!.exchange(sizes, salt);
+}
+
+const suite = {
+  runGoldenScenario,
+  compileKernels,
+  compileText,
+  runStage,
+  linkCase,
+  createLink,
+  openEnd,
+  signal,
+  exchange,
+};
+
+export type TabSuite = typeof suite;
+
+Object.assign(globalThis, { suite });

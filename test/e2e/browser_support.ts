@@ -1,0 +1,96 @@
+// Bundles a program for the browser with the project's own build plugins, and opens tabs that run it. No assertions.
+// The program is built in memory, once per test process; what is opened is closed by its disposer.
+import { fileURLToPath } from "node:url";
+import type { BrowserContext, Page } from "playwright-core";
+import { build, loadConfigFromFile } from "vite";
+import type { TabSuite } from "./browser_entry.ts";
+import { type Built, openBrowser, serveBuilt } from "./pages_support.ts";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const ENTRY = `${ROOT}test/e2e/browser_entry.ts`;
+
+/** Software WebGPU, and WebRTC between tabs of a machine that may have no network but loopback. */
+const FLAGS = ["--enable-unsafe-webgpu", "--allow-loopback-in-peer-connection"];
+/** With these the browser gives out the addresses that loopback connections need; nothing is recorded. */
+const PERMISSIONS = ["microphone", "camera"];
+/** Longest wait for one call into a tab; shader compilers of software adapters are slow on a loaded machine. */
+const PATIENCE_MS = 120_000;
+
+/** Builds `entry` as the pages are built, with the plugins of vite.config.ts, and an index.html that loads it. */
+export async function bundleForTab(entry: string): Promise<Built> {
+  const environment = { command: "build", mode: "production" } as const;
+  const loaded = await loadConfigFromFile(environment, `${ROOT}vite.config.ts`);
+  if (loaded === null) throw new Error("vite.config.ts does not load");
+  const { plugins = [], worker = {} } = loaded.config;
+  const result = await build({
+    configFile: false,
+    root: ROOT,
+    plugins,
+    worker,
+    publicDir: false,
+    logLevel: "error",
+    build: {
+      write: false,
+      target: "esnext",
+      minify: false,
+      assetsInlineLimit: 0,
+      modulePreload: { polyfill: false },
+      rolldownOptions: { input: [entry], output: { entryFileNames: "entry.js" } },
+    },
+  });
+  if (!("output" in result)) throw new Error("vite gave more than one output");
+  const encoder = new TextEncoder();
+  const html = '<!doctype html><title>Shoal test</title><script type="module" src="/entry.js"></script>';
+  const files = new Map([["index.html", encoder.encode(html)]]);
+  for (const item of result.output) {
+    const content = item.type === "chunk" ? item.code : item.source;
+    files.set(item.fileName, typeof content === "string" ? encoder.encode(content) : content.slice());
+  }
+  return { files, chunks: [] };
+}
+
+let bundled: Promise<Built> | undefined;
+
+export interface Tabs extends AsyncDisposable {
+  context: BrowserContext;
+  /** A tab that has the global `suite`. With `carry`, text that the tab hands to carrySignal arrives there. */
+  open(carry?: (data: string) => void): Promise<Page>;
+}
+
+/** A browser of its own with software WebGPU and loopback WebRTC. */
+export async function openTabs(): Promise<Tabs> {
+  bundled ??= bundleForTab(ENTRY);
+  const site = serveBuilt(await bundled);
+  const browser = await openBrowser(FLAGS);
+  const context = await browser.newContext({ permissions: PERMISSIONS });
+  context.setDefaultTimeout(PATIENCE_MS);
+  return {
+    context,
+    open: async (carry) => {
+      const page = await context.newPage();
+      if (carry !== undefined) await page.exposeFunction("carrySignal", carry);
+      await page.goto(site.origin);
+      await page.waitForFunction(() => "suite" in globalThis);
+      return page;
+    },
+    async [Symbol.asyncDispose]() {
+      await browser.close();
+      await site[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** Calls a function of browser_entry.ts in the tab; arguments and result are copied, typed arrays included. */
+export function callTab<Name extends keyof TabSuite>(
+  page: Page,
+  name: Name,
+  ...args: Parameters<TabSuite[Name]>
+): Promise<Awaited<ReturnType<TabSuite[Name]>>> {
+  const call = { name, args } as { name: string; args: unknown[] };
+  return page.evaluate(({ name, args }) => {
+    const { suite } = globalThis as unknown as {
+      suite: Record<string, (...args: unknown[]) => Promise<never>>;
+    };
+    return suite[name]!(...args);
+  }, call);
+}
