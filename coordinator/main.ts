@@ -1,10 +1,11 @@
 // Starts a coordinator: corpus, store, core, HTTP server. Library entry for the command line, the demo and tests; prints
 // nothing itself. The links it returns carry the tokens in the fragment, which browsers do not send.
 import { createApp } from "./http/app.ts";
-import { randomToken, Sockets } from "./http/sockets.ts";
+import { Sockets } from "./http/sockets.ts";
 import { Shell, type ShellOptions } from "./shell.ts";
 import type { CoordinatorEventLine } from "./core/run_state.ts";
 import { loadCorpus, type LoadedCorpus } from "./store/corpus.ts";
+import { readAccess, writeAccess } from "./store/access.ts";
 import { EventLog } from "./store/event_log.ts";
 import { readCheckpoint } from "./store/checkpoints.ts";
 import { checkCorpus } from "../peer/model/config.ts";
@@ -54,14 +55,15 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
     sample: (files, signal) => sampleText({ files, ...start, config: options.config, signal }),
   };
   const shell = new Shell(shellOptions);
-  const joinToken = randomToken();
-  const adminToken = randomToken();
+  const access = readAccess(options.outDir);
+  const { joinToken, adminToken } = access;
   const sockets = new Sockets(shell, joinToken);
   let base = "";
   const joinLink = () => `${base}/#${joinToken}`;
   const app = createApp({ ...options, shell, sockets, joinToken, adminToken, joinLink });
-  const server = serve(options, app.fetch);
+  const server = serve(options, access.port, app.fetch);
   const { port } = server.addr as Deno.NetAddr;
+  writeAccess(options.outDir, { joinToken, adminToken, port });
   base = `http://${options.host.includes(":") ? `[${options.host}]` : options.host}:${port}`;
   const adminLink = `${base}/admin#${adminToken}`;
   options.onEvent({ event: "listening", join: joinLink(), admin: adminLink });
@@ -72,8 +74,18 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
   return { joinLink: joinLink(), adminLink, done: shell.ended, stop, shell };
 }
 
-function serve(options: CoordinatorOptions, handler: (request: Request) => Response | Promise<Response>) {
+type Handler = (request: Request) => Response | Promise<Response>;
+
+/** Without a wish for a port the one used last is taken, if it is free, so that a resumed run keeps its links. */
+function serve(options: CoordinatorOptions, lastPort: number, handler: Handler) {
   const { host: hostname, port } = options;
+  if (port === 0 && lastPort !== 0) {
+    try {
+      return Deno.serve({ hostname, port: lastPort, onListen: () => {} }, handler);
+    } catch {
+      // Taken meanwhile: any other port will do, and the links are printed anyway.
+    }
+  }
   try {
     return Deno.serve({ hostname, port, onListen: () => {} }, handler);
   } catch (error) {

@@ -26,7 +26,8 @@ import { roundOrder } from "./wire/view.ts";
 export interface Held {
   key: string;
   plan: StagePlan;
-  engine: StageEngine;
+  /** Null for a shadow, which keeps the state and computes nothing. */
+  engine: StageEngine | null;
   state: StageState;
   /** Sum of the own micro-batches of the open step, and of all once summed. */
   sum: Int32Array;
@@ -37,6 +38,9 @@ export interface Held {
   inbox: Map<string, { order: number; value: Encoded | Int32Array }>;
   outbox: Map<string, { order: number; value: Encoded | Int32Array }>;
 }
+
+/** Weights, two moments, the step's sum and the scratch of quantising: f32 or i32 each. */
+const EXACT_BYTES_PER_PARAM = 20;
 
 type OpJob = Job & { job: "op" };
 
@@ -129,7 +133,7 @@ export class Holder {
   }
 
   unload(): void {
-    for (const held of this.#held.values()) held.engine.destroy();
+    for (const held of this.#held.values()) held.engine?.destroy();
     this.#held.clear();
   }
 
@@ -137,8 +141,8 @@ export class Holder {
   memoryBytes(): number {
     let sum = 0;
     for (const { engine, state } of this.#held.values()) {
-      const { params, activations, scratch } = engine.memory();
-      sum += params + activations + scratch + state.layout.size * 20;
+      const { params, activations, scratch } = engine?.memory() ?? { params: 0, activations: 0, scratch: 0 };
+      sum += params + activations + scratch + state.layout.size * EXACT_BYTES_PER_PARAM;
     }
     return sum;
   }
@@ -149,7 +153,9 @@ export class Holder {
   }
 
   engineNames(): string[] {
-    return [...new Set([...this.#held.values()].map((held) => held.engine.name))];
+    return [
+      ...new Set([...this.#held.values()].flatMap((held) => held.engine === null ? [] : [held.engine.name])),
+    ];
   }
 
   #at(stage: number): Held {
@@ -162,10 +168,10 @@ export class Holder {
     const old = [...this.#held.values()];
     this.#held = new Map();
     const wanted = job.stages.map((stage) => job.view.stages[stage]!);
-    const keys = new Set(wanted.map((plan) => instanceKey(plan, job.view)));
-    for (const held of old) if (!keys.has(held.key)) held.engine.destroy();
+    const keys = new Set(wanted.map((plan) => instanceKey(plan, job.view, this.#options.self)));
+    for (const held of old) if (!keys.has(held.key)) held.engine?.destroy();
     for (const plan of wanted) {
-      const reuse = old.find((held) => held.key === instanceKey(plan, job.view)) ?? null;
+      const reuse = old.find((held) => held.key === instanceKey(plan, job.view, this.#options.self)) ?? null;
       const before = old.find((held) => sameLayers(held.plan, plan))?.state ?? null;
       const request = { plan, view: job.view, source: job.source, reuse, before };
       this.#held.set(plan.index, await loadInstance(this.#options, request));
@@ -178,7 +184,7 @@ export class Holder {
     if (job.kind === "F") return await this.#forward(held, job);
     assert(job.slot !== null, "a backward operation needs a slot");
     if (job.kind === "B") return await this.#backward(held, job, job.slot);
-    const grad = await held.engine.weightGrad(job.slot);
+    const grad = await engineOf(held).weightGrad(job.slot);
     const options = { microBatches: this.#options.config.gradient_accumulation_steps, out: held.scratch };
     const result = quantise(grad, held.state, options);
     addInto(held.sum, result.values);
@@ -196,7 +202,7 @@ export class Holder {
       ...(plan.head && batch !== null ? { targets: batch.targets } : {}),
       ...(plan.embed ? {} : { activation: this.#input(held, frameKey(order, "activation", job.microBatch)) }),
     };
-    const output = await held.engine.forward(job.slot, input);
+    const output = await engineOf(held).forward(job.slot, input);
     this.tokens += this.#options.config.batch_size * this.#options.spec.block_size;
     if (output.activation !== undefined) {
       held.outbox.set(frameKey(order, "activation", job.microBatch), { order, value: output.activation });
@@ -208,7 +214,7 @@ export class Holder {
     const order = roundOrder(job.pass, job.step);
     const key = frameKey(order, "gradient", job.microBatch);
     const gradient = held.plan.head ? null : this.#input(held, key);
-    const out = await held.engine.backward(slot, gradient);
+    const out = await engineOf(held).backward(slot, gradient);
     if (out !== null) held.outbox.set(key, { order, value: out });
     return {};
   }
@@ -266,9 +272,14 @@ export class Holder {
     );
     const microBatches = config.gradient_accumulation_steps;
     applyTotal(held.state, held.sum, { microBatches, lr, gradNormSq: job.gradNormSq, config });
-    await held.engine.load(held.state.params);
+    await held.engine?.load(held.state.params);
     return { hash: stateHash(held.state) };
   }
+}
+
+function engineOf(held: Held): StageEngine {
+  assert(held.engine !== null, `stage ${held.plan.index} is a shadow here and has no engine`);
+  return held.engine;
 }
 
 function frameKey(order: number, kind: FrameHeader["kind"], which: number | string): string {

@@ -14,6 +14,8 @@ import { ShoalError } from "./wire/errors.ts";
 import type { ModelSpec, RunConfig, StagePlan, StageSpec, View } from "./wire/run.ts";
 
 export interface HolderOptions {
+  /** Id of the peer that holds; the view's plans are read for it. */
+  self: string;
   config: RunConfig;
   spec: ModelSpec;
   corpus: Corpus;
@@ -32,9 +34,14 @@ export interface LoadRequest {
 }
 
 /** Two plans with the same key need the same engine. */
-export function instanceKey(plan: StagePlan, view: View): string {
+export function instanceKey(plan: StagePlan, view: View, self: string): string {
   const { firstLayer, endLayer, embed, head, inflight } = plan;
-  return [firstLayer, endLayer, embed, head, inflight, view.codecForward, view.codecBackward].join("/");
+  const shape = [firstLayer, endLayer, embed, head, inflight, view.codecForward, view.codecBackward];
+  return [...shape, computes(plan, self) ? "computes" : "shadow"].join("/");
+}
+
+function computes(plan: StagePlan, self: string): boolean {
+  return plan.replicas.some((replica) => replica.peer === self && replica.microBatches.length > 0);
 }
 
 export async function loadInstance(options: HolderOptions, request: LoadRequest): Promise<Held> {
@@ -48,10 +55,11 @@ export async function loadInstance(options: HolderOptions, request: LoadRequest)
     codecForward: view.codecForward,
     codecBackward: view.codecBackward,
   };
-  const engine = request.reuse?.engine ?? await options.createEngine(build);
-  await engine.load(state.params);
+  const needed = computes(plan, options.self);
+  const engine = needed ? request.reuse?.engine ?? await options.createEngine(build) : null;
+  await engine?.load(state.params);
   return {
-    ...{ key: instanceKey(plan, view), plan, engine, state, saturated: 0, nonFinite: 0 },
+    ...{ key: instanceKey(plan, view, options.self), plan, engine, state, saturated: 0, nonFinite: 0 },
     ...{ sum: new Int32Array(state.layout.size), scratch: new Int32Array(state.layout.size) },
     ...{ inbox: new Map(), outbox: new Map() },
   };

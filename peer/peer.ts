@@ -107,7 +107,8 @@ export class Peer {
     const core = this.#session?.core?.state;
     const group = facts?.group;
     for (const point of group?.losses ?? []) this.#keepLoss(point);
-    const instance = core?.instances[0]?.plan;
+    const computing = core?.instances.find((it) => it.microBatches.length > 0) ?? core?.instances[0];
+    const instance = computing?.plan;
     const links = Object.values(facts?.links ?? {});
     const relayed = links.filter((link) => link.path === "relay").length;
     return {

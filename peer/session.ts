@@ -185,7 +185,7 @@ export class Session {
     const blockMs = await measureBlock(createEngine, config, spec);
     if (this.#over) return;
     const fetchState = (step: number, file: StateFile) => this.#fetchState(step, file);
-    this.holder = new Holder({ config, spec, corpus, createEngine, fetchState });
+    this.holder = new Holder({ self: welcome.peer, config, spec, corpus, createEngine, fetchState });
     this.core = new PeerCore(welcome.peer, config, spec);
     this.#host = this.#openHost(welcome.peer);
     this.facts.step = "joined";

@@ -38,6 +38,7 @@ export const config: RunConfig = {
   eval_iters: 8,
   checkpoint_interval: 100,
   snapshot_interval: 1,
+  shadows: true,
   sample_chars: 400,
   seed: 1337,
   n_stage: 4,

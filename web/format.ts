@@ -84,3 +84,9 @@ export function layers(first: number, end: number): string {
 export function clock(atMs: number): string {
   return new Date(atMs).toTimeString().slice(0, 8);
 }
+
+/** "the demo" -> "The demo": a name that someone typed, at the start of a sentence. */
+export function sentenceCase(text: string): string {
+  const [first = "", ...rest] = text;
+  return first.toLocaleUpperCase("en") + rest.join("");
+}

@@ -12,6 +12,7 @@ import {
   NOT_YET,
   percent,
   plural,
+  sentenceCase,
   significant,
 } from "./format.ts";
 
@@ -88,4 +89,10 @@ Deno.test("counts, plurals and layers read as a person counts", function test() 
 
 Deno.test("clock times have eight characters", function test() {
   assert.match(clock(Date.UTC(2026, 2, 14, 9, 26, 53)), /^\d\d:26:53$/);
+});
+
+Deno.test("a typed name may begin a sentence", function test() {
+  assert.equal(sentenceCase("the demo on this computer"), "The demo on this computer");
+  assert.equal(sentenceCase("élan"), "Élan");
+  assert.equal(sentenceCase(""), "");
 });

@@ -98,6 +98,13 @@ Deno.test("pipeline map: one column for each stage, one row for each replica, ga
   assert.equal(view.summary, "4 stages on 5 peers, 1 spare peer.");
 });
 
+Deno.test("pipeline map: a shadow is named as what it is, without a pace of its own", function test() {
+  const [first, ...rest] = stages;
+  const shadowed = { ...first!, replicas: [first!.replicas[0]!, { peer: "tab-09ae", microBatches: [] }] };
+  const view = pipelineView({ ...status, stages: [shadowed, ...rest] });
+  assert.equal(view.rows[1]?.[0]?.work, "shadow: keeps a copy, computes nothing");
+});
+
 Deno.test("pipeline map: a planned peer that is gone stays visible as gone", function test() {
   const view = pipelineView({ ...status, stages, peers: peers.filter((peer) => peer.id !== "tab-c377") });
   assert.equal(view.rows[0]?.[2]?.present, false);

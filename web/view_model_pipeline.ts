@@ -47,8 +47,11 @@ function cellOf(stage: StagePlan, row: number, peers: Map<string, PeerStatus>): 
   const replica = stage.replicas[row];
   if (!replica) return null;
   const peer = peers.get(replica.peer);
-  const share = plural(replica.microBatches.length, "micro-batch");
-  const pace = peer && peer.stepMs > 0 ? `, ${duration(peer.stepMs)} per step` : "";
+  const shadow = replica.microBatches.length === 0;
+  const share = shadow
+    ? "shadow: keeps a copy, computes nothing"
+    : plural(replica.microBatches.length, "micro-batch");
+  const pace = peer && peer.stepMs > 0 && !shadow ? `, ${duration(peer.stepMs)} per step` : "";
   return {
     peer: replica.peer,
     adapter: peer ? peer.adapter : "gone; waiting for a new plan",

@@ -1,7 +1,7 @@
 // The contributor's page as data: what the tab knows -> what its screen says. Pure; draws and fetches nothing.
 // Every state has a sentence, and every state that stops the work has a remedy.
 import type { Invite, TabInspection, TabSnapshot } from "../peer/wire/status.ts";
-import { bytes, count, duration, layers, magnitude, plural } from "./format.ts";
+import { bytes, count, duration, layers, magnitude, plural, sentenceCase } from "./format.ts";
 import { type CurveView, curveView } from "./view_model_curve.ts";
 import {
   type Notice,
@@ -122,7 +122,7 @@ function welcome(invite: Invite, inspection: TabInspection | null): TabScreen {
     kind: "welcome",
     title: `Lend this computer to “${invite.runName}”`,
     lead:
-      `${invite.operator} is training a language model with ${
+      `${sentenceCase(invite.operator)} is training a language model with ${
         magnitude(invite.params)
       } parameters on the text ` +
       `“${invite.dataset}”, cut into pieces that several computers compute together. ${

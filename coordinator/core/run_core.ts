@@ -138,7 +138,8 @@ function applied(
   message: { gen: number; step: number; stage: number; hash: string },
 ): void {
   const { s } = turn;
-  if (message.gen !== s.gen || message.step !== s.committed - 1) return;
+  const holds = s.view?.stages[message.stage]?.replicas.some((replica) => replica.peer === id) ?? false;
+  if (message.gen !== s.gen || message.step !== s.committed - 1 || !holds) return;
   const first = s.stateHashes[message.stage];
   if (first === undefined) s.stateHashes[message.stage] = message.hash;
   else if (first === message.hash) s.agreements++;
@@ -148,6 +149,8 @@ function applied(
 function linkLost(turn: Turn, id: string, message: { gen: number; peer: string; reason: string }): void {
   const { s } = turn;
   if (message.gen !== s.gen || s.view === null) return;
+  const members = peersOf(s.view);
+  if (!members.includes(id) || !members.includes(message.peer)) return;
   note(turn, "link", `${id} lost its link to ${message.peer}: ${message.reason}`);
   recover(turn, `link between ${id} and ${message.peer} lost`);
 }
@@ -187,7 +190,8 @@ function checkpointed(turn: Turn, event: { step: number; path: string; bytes: nu
 
 function checkpointFailed(turn: Turn, event: { step: number; reason: string }): void {
   note(turn, "checkpoint", `checkpoint of step ${event.step} failed: ${event.reason}`);
-  if (turn.s.ending !== null) {
+  // An earlier checkpoint may still be on its way when the last one is asked for.
+  if (turn.s.ending !== null && event.step === turn.s.target) {
     setStatus(turn, "failed", `the last checkpoint could not be written: ${event.reason}`);
   }
 }
@@ -233,7 +237,8 @@ function administer(turn: Turn, action: "pause" | "resume" | "stop"): void {
 function tick(turn: Turn): void {
   const { s, now } = turn;
   for (const peer of Object.values(s.peers)) {
-    if (now - peer.heardAt > SILENCE_MS) {
+    const compiling = peer.blockMs === 0 || s.phase === "loading";
+    if (now - peer.heardAt > (compiling ? COMPILING_SILENCE_MS : SILENCE_MS)) {
       evict(turn, peer.id, `silent for ${Math.round((now - peer.heardAt) / 1000)} s`);
     }
   }

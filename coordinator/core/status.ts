@@ -2,6 +2,7 @@
 import { learningRates } from "../../peer/model/schedule.ts";
 import { paramCount } from "../../peer/model/layout.ts";
 import type { GroupStatus } from "../../peer/wire/control.ts";
+import type { StagePlan } from "../../peer/wire/run.ts";
 import type { PeerStatus, RunStatus } from "../../peer/wire/status.ts";
 import { stagesOf } from "../../peer/wire/view.ts";
 import { tokensPerSecond } from "./commit.ts";
@@ -43,19 +44,24 @@ function peerStatus(s: RunCoreState, peer: PeerRecord, now: number): PeerStatus 
   return {
     ...{ id, runtime, adapter, engine, blockMs, stepMs, bytesUp, bytesDown, hidden },
     role: roleOf(peer, held),
-    stage: held[0]?.index ?? null,
+    stage: (held.find((stage) => computes(stage, peer.id)) ?? held[0])?.index ?? null,
     links: { direct: peer.direct, relayed: peer.relayed },
     silentMs: Math.max(0, Math.round(now - peer.heardAt)),
   };
 }
 
-function roleOf(peer: PeerRecord, held: { index: number; firstLayer: number; endLayer: number }[]): string {
+function computes(stage: StagePlan, peer: string): boolean {
+  return stage.replicas.some((replica) => replica.peer === peer && replica.microBatches.length > 0);
+}
+
+function roleOf(peer: PeerRecord, held: StagePlan[]): string {
   if (peer.paused) return "paused";
   if (peer.blockMs === 0) return "joining";
   if (held.length === 0) return "spare";
-  const parts = held.map((stage) =>
-    `stage ${stage.index + 1}, layers ${stage.firstLayer + 1}-${stage.endLayer}`
-  );
+  const parts = held.map((stage) => {
+    const name = `stage ${stage.index + 1}, layers ${stage.firstLayer + 1}-${stage.endLayer}`;
+    return computes(stage, peer.id) ? name : `shadow of stage ${stage.index + 1}`;
+  });
   return peer.leaving ? `leaving; ${parts.join("; ")}` : parts.join("; ");
 }
 

@@ -49,6 +49,7 @@ export function buildView(request: ViewRequest): View {
     inflight: caps[s]!,
     replicas: shareMicroBatches(holders[s]!, config.gradient_accumulation_steps),
   }));
+  if (config.shadows) addShadows(stages, peers);
   return {
     gen: request.gen,
     baseStep: request.baseStep,
@@ -73,6 +74,26 @@ function assignPeers(count: number, peers: PeerRecord[], speed: number[]): PeerR
     total[slowest]! += speed[p]!;
   }
   return groups;
+}
+
+/**
+ * Gives every stage with a single holder a shadow: the peer that holds the fewest parameters so far, the next stage's
+ * holder first among equals. Weight-0 holders of the step protocol: they log totals and apply steps.
+ */
+function addShadows(stages: StagePlan[], peers: PeerRecord[]): void {
+  const load = new Map(peers.map((peer) => [peer.id, 0]));
+  const add = (peer: string, stage: StagePlan) =>
+    load.set(peer, (load.get(peer) ?? 0) + stage.endLayer - stage.firstLayer);
+  for (const stage of stages) for (const { peer } of stage.replicas) add(peer, stage);
+  stages.forEach((stage, s) => {
+    if (stage.replicas.length > 1) return;
+    const next = stages[(s + 1) % stages.length]!.replicas[0]!.peer;
+    const order = [next, ...peers.map((peer) => peer.id)].filter((id) => id !== stage.replicas[0]!.peer);
+    const chosen = order.toSorted((a, b) => load.get(a)! - load.get(b)!)[0];
+    if (chosen === undefined) return;
+    stage.replicas.push({ peer: chosen, microBatches: [] });
+    add(chosen, stage);
+  });
 }
 
 /** Shares in proportion to measured speed by largest remainder, dealt out in turn so that neighbours interleave. */

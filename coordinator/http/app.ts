@@ -205,11 +205,13 @@ function invite({ shell, runName, operator }: AppOptions): Invite {
   const boundary = rows * spec.n_embd *
     (config.codec_forward === "raw32" ? 4 : config.codec_forward === "f16s" ? 2 : 1.03);
   const activations = rows * spec.n_embd * 4 * 12 * Math.ceil(spec.n_layer / stages) * 4;
+  // A stage's integer sum goes to its shadow, and the sum of another stage comes in.
+  const shadowBytes = config.shadows ? 2 * 4 * status.params / stages : 0;
   return {
     ...{ runName, operator, state: status.state, params: status.params, dataset: config.dataset },
     peers: status.peers.length,
     memoryBytes: Math.round(stageStateBytes(spec, whole) / stages + activations),
-    bytesPerStep: Math.round(boundary * 4 * config.gradient_accumulation_steps),
+    bytesPerStep: Math.round(boundary * 4 * config.gradient_accumulation_steps + shadowBytes),
     version: PROTOCOL_VERSION,
   };
 }

@@ -1,6 +1,7 @@
 // The peers' WebSockets: handshake, bounded decoding, signalling and relaying between peers. Turns bytes into the core's
 // events; a bad message ends the connection with a coded reason and changes nothing else.
 import type { Shell } from "../shell.ts";
+import { randomToken } from "../store/access.ts";
 import {
   type CoordinatorMessage,
   decodePeerMessage,
@@ -136,10 +137,4 @@ function refuseSession(session: Session, code: string, reason: string): void {
   if (session.socket.readyState !== WebSocket.OPEN) return;
   session.socket.send(packed({ type: "refused", code, reason }));
   session.socket.close(4002, code);
-}
-
-/** 128 random bits, URL-safe. */
-export function randomToken(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }

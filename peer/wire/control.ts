@@ -4,6 +4,7 @@ import { decode, encode } from "@msgpack/msgpack";
 import * as v from "valibot";
 import { refuse, type Result } from "./errors.ts";
 import type { ModelSpec, RunConfig, View } from "./run.ts";
+import { shapeProblem } from "./shape.ts";
 import type { LossPoint, RunState } from "./status.ts";
 
 /** Raised whenever a message or frame changes meaning; both sides must agree exactly. */
@@ -173,6 +174,8 @@ function decodeMap(bytes: Uint8Array): Result<Record<string, unknown>> {
   if (bytes.length > CONTROL_BYTES_MAX) {
     return refuse("bad-message", `control message of ${bytes.length} bytes`);
   }
+  const problem = shapeProblem(bytes);
+  if (problem !== null) return refuse("bad-message", `control message: ${problem}`);
   try {
     const value = decode(bytes, DECODE_LIMITS);
     if (typeof value !== "object" || value === null || Array.isArray(value)) {
@@ -191,7 +194,12 @@ export function decodePeerMessage(bytes: Uint8Array): Result<PeerMessage> {
   const parsed = v.safeParse(PeerMessageSchema, map.value);
   if (parsed.success) return { ok: true, value: parsed.output };
   const issue = parsed.issues[0];
-  return refuse("bad-message", `${String(map.value["type"]).slice(0, 32)}: ${issue.message.slice(0, 160)}`);
+  return refuse("bad-message", `${shown(map.value["type"])}: ${issue.message.slice(0, 160)}`);
+}
+
+/** A stranger's map may define toString itself, so only text is ever shown. */
+function shown(value: unknown): string {
+  return typeof value === "string" ? value.slice(0, 32) : typeof value;
 }
 
 /** Bytes from the coordinator: type and size are checked; the content comes from the party the owner chose to join. */
@@ -200,7 +208,7 @@ export function decodeCoordinatorMessage(bytes: Uint8Array): Result<CoordinatorM
   if (!map.ok) return map;
   const type = map.value["type"];
   if (!COORDINATOR_MESSAGE_TYPES.some((known) => known === type)) {
-    return refuse("bad-message", `unknown coordinator message ${String(type).slice(0, 32)}`);
+    return refuse("bad-message", `unknown coordinator message ${shown(type)}`);
   }
   return { ok: true, value: map.value as unknown as CoordinatorMessage };
 }

@@ -66,6 +66,8 @@ export interface RunConfig {
   n_stage: number;
   /** Fewest peers that the run starts with. */
   min_peers: number;
+  /** A stage with one holder gets a second one that computes nothing: no departure then loses a committed step. */
+  shadows: boolean;
   schedule: ScheduleId;
   codec_forward: CodecId;
   codec_backward: CodecId;
@@ -84,7 +86,7 @@ export interface StageSpec {
 
 export interface ReplicaPlan {
   peer: string;
-  /** Micro-batches of each step that this replica computes (ascending). */
+  /** Micro-batches of each step that this replica computes (ascending); none = a shadow, which only keeps the state. */
   microBatches: number[];
 }
 

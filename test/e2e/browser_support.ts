@@ -1,7 +1,7 @@
 // Bundles a program for the browser with the project's own build plugins, and opens tabs that run it. No assertions.
-// The program is built in memory, once per test process; what is opened is closed by its disposer.
+// The program is built in memory, once per test process; the browser is shared, a context and its server are not.
 import { fileURLToPath } from "node:url";
-import type { BrowserContext, Page } from "playwright-core";
+import type { Browser, BrowserContext, Page } from "playwright-core";
 import { build, loadConfigFromFile } from "vite";
 import type { TabSuite } from "./browser_entry.ts";
 import { type Built, openBrowser, serveBuilt } from "./pages_support.ts";
@@ -50,22 +50,40 @@ export async function bundleForTab(entry: string): Promise<Built> {
 }
 
 let bundled: Promise<Built> | undefined;
+let browser: Promise<Browser> | undefined;
+
+/**
+ * Tests of this module's users share one browser, whose pipe is busy from the first test to the last: what the
+ * sanitizers take for a leak. The native WebRTC addon keeps handles too. Contexts and servers are closed by disposers.
+ */
+export const SHARED_BROWSER = { sanitizeOps: false, sanitizeResources: false };
+
+/** To be called after the last test that used openTabs(). */
+export async function closeBrowser(): Promise<void> {
+  await (await browser)?.close();
+  browser = undefined;
+}
 
 export interface Tabs extends AsyncDisposable {
   context: BrowserContext;
+  /** What no code of any tab caught, as text. */
+  errors: string[];
   /** A tab that has the global `suite`. With `carry`, text that the tab hands to carrySignal arrives there. */
   open(carry?: (data: string) => void): Promise<Page>;
 }
 
-/** A browser of its own with software WebGPU and loopback WebRTC. */
+/** A fresh context, with software WebGPU and loopback WebRTC, of the browser that all tests of the process share. */
 export async function openTabs(): Promise<Tabs> {
   bundled ??= bundleForTab(ENTRY);
+  browser ??= openBrowser(FLAGS);
   const site = serveBuilt(await bundled);
-  const browser = await openBrowser(FLAGS);
-  const context = await browser.newContext({ permissions: PERMISSIONS });
+  const context = await (await browser).newContext({ permissions: PERMISSIONS });
   context.setDefaultTimeout(PATIENCE_MS);
+  const errors: string[] = [];
+  context.on("weberror", (error) => errors.push(String(error.error())));
   return {
     context,
+    errors,
     open: async (carry) => {
       const page = await context.newPage();
       if (carry !== undefined) await page.exposeFunction("carrySignal", carry);
@@ -74,7 +92,7 @@ export async function openTabs(): Promise<Tabs> {
       return page;
     },
     async [Symbol.asyncDispose]() {
-      await browser.close();
+      await context.close();
       await site[Symbol.asyncDispose]();
     },
   };

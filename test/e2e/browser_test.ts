@@ -3,16 +3,25 @@
 import assert from "node:assert/strict";
 import type { Page } from "playwright-core";
 import { decodeTensor } from "../../peer/codec/codec.ts";
+import { createCpuEngine } from "../../peer/engine/cpu.ts";
+import type { StageBuild } from "../../peer/engine/engine.ts";
 import { kernelSpecs } from "../../peer/gpu/kernels/index.ts";
 import { CHUNK_BYTES_MAX, CHUNK_PAYLOAD_BYTES_MAX } from "../../peer/net/chunks.ts";
 import { LINK_CASES } from "../../peer/net/link_suite.ts";
 import { denoStack } from "../../peer/net/wrtc_deno.ts";
 import type { CodecId, Encoded, ModelSpec } from "../../peer/wire/run.ts";
 import golden from "../fixtures/exact/golden.json" with { type: "json" };
-import { buildsOf, testIds, testParams, tinySpec } from "../kernels/engine_support.ts";
+import {
+  buildsOf,
+  type MicroBatch,
+  runMicroBatch,
+  testIds,
+  testParams,
+  tinySpec,
+} from "../kernels/engine_support.ts";
 import { relL2 } from "../kernels/support.ts";
 import type { StageJob, StageResult } from "./browser_entry.ts";
-import { callTab, openTabs } from "./browser_support.ts";
+import { callTab, closeBrowser, openTabs, SHARED_BROWSER, type Tabs } from "./browser_support.ts";
 import { type FrameNote, framesOf, LinkEnd, noteOf } from "./link_end.ts";
 
 const MIB = 1024 * 1024;
@@ -25,64 +34,72 @@ const CODE_TOLERANCE = 2e-3;
 /** The native WebRTC stack frees its threads and simple-peer its timers some time after a close. */
 const QUIET_MS = 400;
 
-Deno.test("Chromium: ten steps of the exact core give the recorded hashes", async () => {
-  await using tabs = await openTabs();
+Deno.test.afterAll(closeBrowser);
+
+/** A test with a fresh context, which also fails on an error that no code of a tab caught. */
+function tabTest(name: string, run: (tabs: Tabs, test: Deno.TestContext) => Promise<void>): void {
+  Deno.test(`Chromium: ${name}`, SHARED_BROWSER, async (test) => {
+    await using tabs = await openTabs();
+    await run(tabs, test);
+    assert.deepEqual(tabs.errors, [], "uncaught in a tab");
+  });
+}
+
+tabTest("ten steps of the exact core give the recorded hashes", async (tabs) => {
   assert.deepEqual(await callTab(await tabs.open(), "runGoldenScenario"), golden.hashes);
 });
 
-Deno.test("Chromium: two tabs pass the acceptance suite of links", async (test) => {
-  await using tabs = await openTabs();
+tabTest("two tabs pass the acceptance suite of links", async (tabs, test) => {
   const page = await tabs.open();
   for (const { name } of LINK_CASES) await test.step(name, () => callTab(page, "linkCase", name));
   assert.equal(tabs.context.pages().length, 2, "the suite ran between two tabs");
   await assert.rejects(callTab(page, "linkCase", "no such case"), /no case/);
 });
 
+/**
+ * Hands a signal to the tab's end of a link. What is still under way when the test ends has nowhere to go; a signal
+ * lost before that shows as a link that never opens.
+ */
+function signalTo(page: Page, data: string): void {
+  callTab(page, "signal", data).catch(() => {});
+}
+
 function notes(sizes: readonly number[], salt: number): FrameNote[] {
   return framesOf(sizes, salt).map(noteOf);
 }
 
-Deno.test("Chromium: two separate tabs exchange frames whole and in order, both ways at once", async () => {
+tabTest("two separate tabs exchange frames whole and in order, both ways at once", async (tabs) => {
   const sizes = [0, 1, CHUNK_PAYLOAD_BYTES_MAX, CHUNK_PAYLOAD_BYTES_MAX + 1, CHUNK_BYTES_MAX, 7, MIB, 3];
-  await using tabs = await openTabs();
   const pages: Page[] = [];
-  for (const other of [1, 0]) {
-    pages.push(await tabs.open((data) => void callTab(pages[other]!, "signal", data)));
-  }
-  const [a, b] = pages;
-  await callTab(b!, "openEnd", false);
-  await callTab(a!, "openEnd", true);
+  for (const other of [1, 0]) pages.push(await tabs.open((data) => signalTo(pages[other]!, data)));
+  const [a, b] = [pages[0]!, pages[1]!];
+  await callTab(b, "openEnd", false);
+  await callTab(a, "openEnd", true);
   const [atA, atB] = await Promise.all([
-    callTab(a!, "exchange", sizes, 100),
-    callTab(b!, "exchange", sizes, 200),
+    callTab(a, "exchange", sizes, 100),
+    callTab(b, "exchange", sizes, 200),
   ]);
   assert.deepEqual(atA, notes(sizes, 200));
   assert.deepEqual(atB, notes(sizes, 100));
 });
 
 for (const initiator of ["tab", "Deno"] as const) {
-  Deno.test({
-    name: `Chromium: a tab and Deno exchange frames of 1 MiB, ${initiator} first`,
-    // The native addon keeps handles that the sanitizers take for leaks of the test.
-    sanitizeOps: false,
-    sanitizeResources: false,
-    fn: () => exchangeWithDeno(initiator),
+  tabTest(`a tab and Deno exchange frames of 1 MiB, ${initiator} first`, (tabs) => {
+    return exchangeWithDeno(tabs, initiator);
   });
 }
 
-async function exchangeWithDeno(initiator: "tab" | "Deno"): Promise<void> {
+async function exchangeWithDeno(tabs: Tabs, initiator: "tab" | "Deno"): Promise<void> {
   const sizes = [MIB, MIB, 1, MIB];
-  await using tabs = await openTabs();
-  const early: string[] = [];
-  let own: LinkEnd | undefined;
-  const page = await tabs.open((data) => own ? own.link.signal(data) : void early.push(data));
+  const made = Promise.withResolvers<LinkEnd>();
+  const page = await tabs.open((data) => void made.promise.then((end) => end.link.signal(data)));
   await callTab(page, "openEnd", initiator === "tab");
-  own = new LinkEnd({
+  const own = new LinkEnd({
     initiator: initiator === "Deno",
     stack: denoStack,
-    onsignal: (data) => void callTab(page, "signal", data),
+    onsignal: (data) => signalTo(page, data),
   });
-  for (const data of early) own.link.signal(data);
+  made.resolve(own);
   const [atTab, atDeno] = await Promise.all([
     callTab(page, "exchange", sizes, 100),
     own.exchange(sizes, 200),
@@ -93,12 +110,13 @@ async function exchangeWithDeno(initiator: "tab" | "Deno"): Promise<void> {
   await new Promise((resolve) => setTimeout(resolve, QUIET_MS));
 }
 
-Deno.test("Chromium: every kernel compiles, and what Chromium refuses is reported with its line", async () => {
-  await using tabs = await openTabs();
+tabTest("every kernel compiles, and what does not is refused with its line", async (tabs, test) => {
   const page = await tabs.open();
   const report = await callTab(page, "compileKernels");
-  assert.deepEqual(report.refused, []);
-  assert.deepEqual(report.compiled, kernelSpecs.map(({ name }) => name));
+  await test.step(`every kernel [${report.adapter}]`, () => {
+    assert.deepEqual(report.refused, []);
+    assert.deepEqual(report.compiled, kernelSpecs.map(({ name }) => name));
+  });
   const broken = await callTab(page, "compileText", "fn main() {\n  let x = y;\n}\n");
   assert.match(broken, /^shader-invalid: .*2:\d+ .*y/s);
   // Other implementations accept this one, which is why the kernels must be compiled here too.
@@ -107,27 +125,71 @@ Deno.test("Chromium: every kernel compiles, and what Chromium refuses is reporte
   assert.match(await callTab(page, "compileText", barrier), /^shader-invalid: .*2:\d+ .*uniform/s);
 });
 
-for (const codec of ["raw32", "f16s", "i8b64"] as const) {
-  Deno.test(`Chromium: two stages on WebGPU equal the CPU engine of the same page, ${codec}`, () => {
-    return compareStages(tinySpec, codec);
-  });
-}
+tabTest("two stages on WebGPU equal the CPU engine of the same page", async (tabs, test) => {
+  const page = await tabs.open();
+  for (const codec of ["raw32", "f16s", "i8b64"] as const) {
+    await test.step(codec, () => compareStages(page, tinySpec, codec));
+  }
+});
 
 /** Each stage gets the same boundary tensors on both engines, so that no difference travels to the next. */
-async function compareStages(spec: ModelSpec, codec: CodecId): Promise<void> {
-  await using tabs = await openTabs();
-  const page = await tabs.open();
-  const [first, last] = buildsOf(spec, 2, { codec }).map((build) => ({
-    build,
-    params: testParams(spec, build.stage, 100),
-  }));
-  const tokens = testIds(spec, 5);
-  const targets = testIds(spec, 6);
-  const start = { ...first!, input: { tokens }, gradient: null };
-  const { activation } = await forward(page, start);
-  const lastJob = { ...last!, input: { activation, targets }, gradient: null };
-  const upper = await bothEngines(page, lastJob);
-  compare(upper, codec);
-  const lower = await bothEngines(page, { ...start, gradient: upper.cpu.gradient });
-  compare(lower, codec);
+async function compareStages(page: Page, spec: ModelSpec, codec: CodecId): Promise<void> {
+  const builds = buildsOf(spec, 2, { codec });
+  const params = builds.map(({ stage }) => testParams(spec, stage, 100));
+  const ids = { tokens: testIds(spec, 5), targets: testIds(spec, 6) };
+  const { activations: [activation], gradients: [gradient] } = await boundaries(builds, params, ids);
+  const { tokens, targets } = ids;
+  const jobs: StageJob[] = [
+    { build: builds[0]!, params: params[0]!, input: { tokens }, gradient: gradient! },
+    { build: builds[1]!, params: params[1]!, input: { activation: activation!, targets }, gradient: null },
+  ];
+  for (const job of jobs) {
+    const cpu = await callTab(page, "runStage", "cpu", job);
+    const wgsl = await callTab(page, "runStage", "wgsl", job);
+    assert.notEqual(wgsl.engine, cpu.engine);
+    compare(wgsl, cpu);
+  }
+}
+
+/** What crosses the boundary of the two stages, made here by the CPU engine. */
+async function boundaries(
+  builds: readonly StageBuild[],
+  params: readonly Float32Array[],
+  ids: { tokens: Uint32Array; targets: Uint32Array },
+): Promise<MicroBatch> {
+  const engines = builds.map(createCpuEngine);
+  for (const [i, engine] of engines.entries()) await engine.load(params[i]!);
+  const result = await runMicroBatch(engines, ids, { slot: 0 });
+  for (const engine of engines) engine.destroy();
+  return result;
+}
+
+function compare(actual: StageResult, expected: StageResult): void {
+  compareBoundary(actual.activation ?? null, expected.activation ?? null, "activation");
+  compareBoundary(actual.gradient, expected.gradient, "boundary gradient");
+  assert.equal(typeof actual.loss, typeof expected.loss);
+  const drift = Math.abs((actual.loss ?? 0) - (expected.loss ?? 0));
+  assert.ok(drift <= F32_TOLERANCE, `loss ${actual.loss}, expected ${expected.loss}`);
+  assert.ok(expected.weightGrad.some((value) => value !== 0), "the weight gradient is all zero");
+  const error = relL2(actual.weightGrad, expected.weightGrad);
+  assert.ok(error <= F32_TOLERANCE, `weight gradient: relative error ${error}`);
+}
+
+function compareBoundary(actual: Encoded | null, expected: Encoded | null, what: string): void {
+  if (actual === null || expected === null) return assert.equal(actual, expected, what);
+  const { payload, ...header } = expected;
+  assert.deepEqual(
+    { ...actual, payload: payload.length },
+    { ...header, payload: actual.payload.length },
+    what,
+  );
+  const error = relL2(values(actual), values(expected));
+  const limit = expected.codec === "raw32" ? F32_TOLERANCE : CODE_TOLERANCE;
+  assert.ok(error <= limit, `${what}: relative error ${error} above ${limit}`);
+}
+
+function values(encoded: Encoded): Float32Array {
+  const decoded = decodeTensor(encoded);
+  assert.ok(decoded.ok, "an engine's boundary tensor decodes");
+  return decoded.value;
 }

@@ -59,6 +59,25 @@ Deno.test("one crash anywhere, 200 seeds: the run goes on and ends with the refe
   }
 });
 
+Deno.test("with shadows no single crash loses a committed step, 100 seeds", async () => {
+  const config = tinyConfig({ shadows: true, snapshot_interval: 1000, max_iters: 8 });
+  let recovered = 0;
+  for (const seed of seedsUpTo(100)) {
+    const world = createWorld(config, seed, 2 + seed % 3);
+    config.min_peers = 2 + seed % 3;
+    world.at(200 + world.random() * 2500, () => {
+      const victim = pick(world.random, world.alive());
+      if (victim !== undefined) world.crash(victim.id);
+    });
+    await finish(`seed ${seed}`, world);
+    const { state } = world.coordinator;
+    if (state.gen > 1) recovered++;
+    assert.equal(state.stepsRedone, 0, `seed ${seed}: steps were lost`);
+    await assertEqualsReference(world, config, `seed ${seed}`);
+  }
+  if (Number.isNaN(ONLY)) assert.ok(recovered > 50, `${recovered} recoveries`);
+});
+
 Deno.test("three crashes with newcomers, and peers that fall silent but go on sending", async () => {
   const config = tinyConfig({ schedule: "1f1b", max_iters: 8 });
   let fenced = 0;

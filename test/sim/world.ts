@@ -87,7 +87,7 @@ export class World {
     };
     const createEngine = (build: Parameters<typeof createCpuEngine>[0]) =>
       Promise.resolve(createCpuEngine(build));
-    const holder = new Holder({ config, spec, corpus, createEngine, fetchState });
+    const holder = new Holder({ self: id, config, spec, corpus, createEngine, fetchState });
     const core = new PeerCore(id, config, spec);
     this.peers.set(id, { id, core, holder, dead: false, mute: false, links: new Set() });
     this.#after(this.random() * 50, () => {
