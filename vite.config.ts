@@ -31,7 +31,11 @@ export default defineConfig(function configure({ mode }) {
       // The content security policy has no data: URLs, so nothing may be inlined.
       assetsInlineLimit: 0,
       modulePreload: { polyfill: false },
-      rolldownOptions: { input: fixtures ? ["web/fixtures.html"] : ["web/index.html", "web/admin.html"] },
+      // The notes on plugin timings are for authors of bundlers.
+      rolldownOptions: {
+        checks: { pluginTimings: false },
+        input: fixtures ? ["web/fixtures.html"] : ["web/index.html", "web/admin.html"],
+      },
     },
   };
 });

@@ -94,8 +94,16 @@ export function finish(turn: Turn): void {
   const source = s.snapshots.at(-1) ?? s.source;
   s.ending = { checkpoint: null, checkpointBytes: 0, sample: s.config.sample_chars > 0 ? null : "" };
   if (source === null || source === undefined) {
-    return setStatus(turn, "finished", "stopped before the first step");
+    setStatus(turn, "finished", "stopped before the first step");
+    return sayDone(turn, s.reason);
   }
   turn.out.push({ do: "checkpoint", source, final: true });
   if (s.config.sample_chars > 0) turn.out.push({ do: "sample", source });
+}
+
+/** Lets every peer go. */
+export function sayDone(turn: Turn, reason: string): void {
+  for (const peer of Object.keys(turn.s.peers)) {
+    turn.out.push({ do: "send", peer, message: { type: "done", reason } });
+  }
 }

@@ -6,7 +6,7 @@ import type { RunCoreState } from "./run_state.ts";
 import { note, requestSnapshots, setPhase, setStatus, type Turn } from "./turn.ts";
 import { buildView, memoryShortfall, usablePeers } from "./view_builder.ts";
 
-/** Generations in a row without a commit after which the run stops trying; else a broken network would spin for ever. */
+/** Failed generations in a row without a commit after which the run stops trying; else a broken network would spin for ever. */
 const BARREN_MAX = 20;
 
 /** Lets a peer go that asked to leave. */
@@ -35,6 +35,8 @@ export function recover(turn: Turn, reason: string): void {
   if (s.status === "finished" || s.status === "failed" || s.view === null || s.ending !== null) return;
   const computing = s.phase === "round" || s.phase === "handover" || s.phase === "held";
   s.round = null;
+  // Several ends report one failure; and while the organizer pauses the run nothing can be committed.
+  if (!s.broken && !s.paused) s.barren++;
   if (computing && s.committed !== newestSource(s) && everyStageHeld(s)) {
     Object.assign(s, { replanDue: reason, broken: true });
     setPhase(turn, "handover");
@@ -79,7 +81,6 @@ export function restart(turn: Turn, reason: string): void {
     broken: false,
   });
   Object.assign(s, { logged: {}, evaluated: {}, stateHashes: {}, ready: [] });
-  s.barren++;
   setPhase(turn, "idle");
   if (s.barren > BARREN_MAX) {
     return setStatus(turn, "failed", `${BARREN_MAX} attempts in a row failed: ${reason}`);
@@ -102,6 +103,7 @@ export function startIfPossible(turn: Turn): void {
   if (shortfall !== null) return setStatus(turn, "waiting", `too little memory: ${shortfall}`);
   s.gen++;
   s.started = true;
+  s.replanDue = null;
   const { spec, config } = s;
   s.view = buildView({ gen: s.gen, baseStep: s.committed, spec, config, peers: usable });
   setPhase(turn, "loading");

@@ -7,10 +7,10 @@
 import type { PeerMessage, StateFile } from "../../peer/wire/control.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
 import { peersOf } from "../../peer/wire/view.ts";
-import { afterBoundary, complete, finish } from "./boundary.ts";
+import { afterBoundary, complete, finish, sayDone } from "./boundary.ts";
 import { commitIfComplete, recordEvaluation, recordLogged } from "./commit.ts";
 import { createRunState } from "./create.ts";
-import { dismiss, evict, recover, startIfPossible } from "./recovery.ts";
+import { dismiss, evict, recover, restart, startIfPossible } from "./recovery.ts";
 import type { PeerRecord, RunCoreState, RunEffect, RunEvent } from "./run_state.ts";
 import { note, setStatus, type Turn } from "./turn.ts";
 
@@ -213,9 +213,7 @@ function finishIfDone(turn: Turn): void {
   const losses = { "train/loss": s.trainLoss ?? NaN, "val/loss": s.valLoss ?? NaN };
   const { checkpoint, sample } = s.ending;
   turn.out.push({ do: "report", line: { event: "done", step: s.committed, ...losses, checkpoint, sample } });
-  for (const peer of Object.keys(s.peers)) {
-    turn.out.push({ do: "send", peer, message: { type: "done", reason: "the run is finished" } });
-  }
+  sayDone(turn, "the run is finished");
 }
 
 function administer(turn: Turn, action: "pause" | "resume" | "stop"): void {
@@ -246,7 +244,10 @@ function tick(turn: Turn): void {
   if (s.phase === "loading" && age > LOADING_MS && s.view !== null) {
     const late = peersOf(s.view).find((peer) => !s.ready.includes(peer));
     if (late !== undefined) evict(turn, late, `not ready after ${LOADING_MS / 1000} s`);
-  } else if ((s.phase === "round" || s.phase === "handover") && age > ROUND_MS) {
+  } else if (s.phase === "round" && age > ROUND_MS) {
     recover(turn, `no progress for ${ROUND_MS / 1000} s`);
+  } else if (s.phase === "handover" && age > ROUND_MS) {
+    // Asking the same holders for the same state once more would go on for ever.
+    restart(turn, `no complete state after ${ROUND_MS / 1000} s`);
   }
 }

@@ -82,7 +82,7 @@ export interface RunCoreState {
   started: boolean;
   stepsRedone: number;
   tokensTotal: number;
-  /** Generations in a row that ended without a commit. */
+  /** Failed generations in a row without a commit; planned changes of the view do not count. */
   barren: number;
   ending: { checkpoint: string | null; sample: string | null; checkpointBytes: number } | null;
   sample: { step: number; text: string } | null;

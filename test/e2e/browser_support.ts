@@ -17,7 +17,7 @@ const PERMISSIONS = ["microphone", "camera"];
 const PATIENCE_MS = 120_000;
 
 /** Builds `entry` as the pages are built, with the plugins of vite.config.ts, and an index.html that loads it. */
-export async function bundleForTab(entry: string): Promise<Built> {
+async function bundleForTab(entry: string): Promise<Built> {
   const environment = { command: "build", mode: "production" } as const;
   const loaded = await loadConfigFromFile(environment, `${ROOT}vite.config.ts`);
   if (loaded === null) throw new Error("vite.config.ts does not load");
@@ -49,7 +49,7 @@ export async function bundleForTab(entry: string): Promise<Built> {
   return { files, chunks: [] };
 }
 
-let bundled: Promise<Built> | undefined;
+const bundled = new Map<string, Promise<Built>>();
 let browser: Promise<Browser> | undefined;
 
 /**
@@ -73,10 +73,11 @@ export interface Tabs extends AsyncDisposable {
 }
 
 /** A fresh context, with software WebGPU and loopback WebRTC, of the browser that all tests of the process share. */
-export async function openTabs(): Promise<Tabs> {
-  bundled ??= bundleForTab(ENTRY);
+export async function openTabs(entry = ENTRY): Promise<Tabs> {
+  const bundle = bundled.get(entry) ?? bundleForTab(entry);
+  bundled.set(entry, bundle);
   browser ??= openBrowser(FLAGS);
-  const site = serveBuilt(await bundled);
+  const site = serveBuilt(await bundle);
   const context = await (await browser).newContext({ permissions: PERMISSIONS });
   context.setDefaultTimeout(PATIENCE_MS);
   const errors: string[] = [];
@@ -98,17 +99,18 @@ export async function openTabs(): Promise<Tabs> {
   };
 }
 
-/** Calls a function of browser_entry.ts in the tab; arguments and result are copied, typed arrays included. */
-export function callTab<Name extends keyof TabSuite>(
+/** What a tab's global `suite` offers. */
+type Suite = Record<string, (...args: never[]) => unknown>;
+
+/** Calls a function of the tab's `suite`; arguments and result are copied, typed arrays included. */
+export function callTab<S extends Suite = TabSuite, Name extends keyof S = keyof S>(
   page: Page,
   name: Name,
-  ...args: Parameters<TabSuite[Name]>
-): Promise<Awaited<ReturnType<TabSuite[Name]>>> {
+  ...args: Parameters<S[Name]>
+): Promise<Awaited<ReturnType<S[Name]>>> {
   const call = { name, args } as { name: string; args: unknown[] };
   return page.evaluate(({ name, args }) => {
-    const { suite } = globalThis as unknown as {
-      suite: Record<string, (...args: unknown[]) => Promise<never>>;
-    };
+    const { suite } = globalThis as unknown as { suite: Record<string, (...args: unknown[]) => never> };
     return suite[name]!(...args);
   }, call);
 }

@@ -11,11 +11,11 @@ import { peersOf, stagesOf } from "../../peer/wire/view.ts";
 type Sent<T extends CoordinatorMessage["type"]> = Extract<CoordinatorMessage, { type: T }>;
 type Line<T extends CoordinatorEventLine["event"]> = Extract<CoordinatorEventLine, { event: T }>;
 
-/** Two layers, two micro-batches, no evaluation, no snapshot and no sample unless a test asks for them. */
+/** Two layers, two micro-batches; no evaluation, snapshot, sample or shadow unless a test asks for it. */
 const QUIET = {
   ...{ n_layer: 2, n_head: 2, n_kv_head: 1, n_embd: 8, n_inner: 8, block_size: 4, batch_size: 1 },
   ...{ gradient_accumulation_steps: 2, max_iters: 10, warmup_iters: 0, eval_interval: 1000, eval_iters: 2 },
-  ...{ snapshot_interval: 1000, checkpoint_interval: 1000, sample_chars: 0, min_peers: 2 },
+  ...{ snapshot_interval: 1000, checkpoint_interval: 1000, sample_chars: 0, min_peers: 2, shadows: false },
 };
 
 export class RunHarness {

@@ -1,0 +1,149 @@
+// Measures frames between the workers of two tabs: through the page's links and a MessagePort, which Shoal ships,
+// against a data channel transferred to the worker. Not a test: nothing fails on slow figures.
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import type { Page } from "playwright-core";
+import { unknownMessage } from "../coordinator/cli/usage.mjs";
+import { messageOf, ShoalError } from "../peer/wire/errors.ts";
+import { callTab, closeBrowser, openTabs } from "../test/e2e/browser_support.ts";
+import type { BenchTab, Way } from "./data_channel_tab.ts";
+
+const ENTRY = fileURLToPath(new URL("./data_channel_tab.ts", import.meta.url));
+const WAYS: readonly Way[] = ["port", "transferred"];
+const KIB = 1024;
+const MIB = 1024 * KIB;
+const STREAM_BYTES = [64 * KIB, MIB];
+const ECHO_BYTES = [8, 64 * KIB, MIB];
+const ECHOES = 10;
+/** More would not fit the queue of one link, which refuses what exceeds it. */
+const MIB_MAX = 64;
+const ROUNDS_MAX = 100;
+
+const HELP = `usage: deno run bench/data_channel.ts [flags]
+Opens two headless tabs per measurement and prints a table of medians.
+
+  --rounds N   measurements of each way, taken in turn (5)
+  --mib N      MiB sent per throughput measurement (16)
+  --json       print one JSON object, with a summary, as the last line
+  --help       show this text`;
+
+const OPTIONS = {
+  "rounds": { type: "string", default: "5" },
+  "mib": { type: "string", default: "16" },
+  "json": { type: "boolean", default: false },
+  "help": { type: "boolean", default: false },
+} as const;
+
+/** Figure's name -> one value per round; MB/s for stream, ms for echo. */
+type Samples = Record<string, number[]>;
+
+export function parseFlags(args: string[]) {
+  const names = Object.keys(OPTIONS).map((name) => `--${name}`);
+  const unknown = args.map((arg) => arg.split("=")[0]!).find((arg) =>
+    arg.startsWith("--") && !names.includes(arg)
+  );
+  if (unknown !== undefined) {
+    throw new ShoalError("usage", `${unknownMessage("flag", unknown, names)} See --help`);
+  }
+  try {
+    const { values } = parseArgs({ args, options: OPTIONS, strict: true, allowPositionals: false });
+    const { rounds, mib } = values;
+    return {
+      ...values,
+      rounds: whole("rounds", rounds, ROUNDS_MAX),
+      mib: whole("mib", mib, MIB_MAX),
+    };
+  } catch (error) {
+    if (error instanceof ShoalError) throw error;
+    throw new ShoalError("usage", `${messageOf(error)}; see --help`, { cause: error });
+  }
+}
+
+function whole(name: string, text: string, max: number): number {
+  const value = Number(text);
+  if (Number.isInteger(value) && value >= 1 && value <= max) return value;
+  throw new ShoalError("usage", `--${name} must be a whole number from 1 to ${max}, got "${text}"`);
+}
+
+/** The ways take turns, so that a machine that gets slower or faster treats both alike. */
+async function measure(rounds: number, mib: number): Promise<Record<Way, Samples>> {
+  const samples: Record<Way, Samples> = { port: {}, transferred: {} };
+  for (let round = 0; round < rounds; round++) {
+    for (const way of WAYS) {
+      console.error(`round ${round + 1} of ${rounds}: ${way}`);
+      const figures = await measureOnce(way, mib);
+      for (const [name, value] of Object.entries(figures)) (samples[way][name] ??= []).push(value);
+    }
+  }
+  return samples;
+}
+
+async function measureOnce(way: Way, mib: number): Promise<Record<string, number>> {
+  await using tabs = await openTabs(ENTRY);
+  const pages: Page[] = [];
+  for (const other of [1, 0]) {
+    // A signal that comes after the measurement has nowhere to go.
+    pages.push(
+      await tabs.open((data) =>
+        void callTab<BenchTab, "signal">(pages[other]!, "signal", data).catch(() => {})
+      ),
+    );
+  }
+  const [a, b] = [pages[0]!, pages[1]!];
+  await callTab<BenchTab, "connect">(b, "connect", way, false);
+  await callTab<BenchTab, "connect">(a, "connect", way, true);
+  for (const page of pages) await callTab<BenchTab, "opened">(page, "opened");
+  await callTab<BenchTab, "stream">(a, "stream", 4, MIB);
+  const figures: Record<string, number> = {};
+  for (const bytes of STREAM_BYTES) {
+    const ms = await callTab<BenchTab, "stream">(a, "stream", mib * MIB / bytes, bytes);
+    figures[`stream ${sizeName(bytes)}, MB/s`] = mib * MIB / 1000 / ms;
+  }
+  for (const bytes of ECHO_BYTES) {
+    const times = await callTab<BenchTab, "echo">(a, "echo", ECHOES, bytes);
+    figures[`echo ${sizeName(bytes)}, ms`] = median(times);
+  }
+  return figures;
+}
+
+function sizeName(bytes: number): string {
+  if (bytes >= MIB) return `${bytes / MIB} MiB`;
+  return bytes >= KIB ? `${bytes / KIB} KiB` : `${bytes} B`;
+}
+
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)]!;
+}
+
+export function table(medians: Record<Way, Record<string, number>>): string {
+  const names = Object.keys(medians.port);
+  const width = Math.max(...names.map((name) => name.length));
+  const row = (name: string, cells: string[]) =>
+    [name.padEnd(width), ...cells.map((cell) => cell.padStart(12))].join(" ");
+  const lines = names.map((name) => row(name, WAYS.map((way) => medians[way][name]!.toFixed(2))));
+  return [row("", [...WAYS]), ...lines].join("\n");
+}
+
+async function main(args: string[]): Promise<void> {
+  const { rounds, mib, json, help } = parseFlags(args);
+  if (help) return console.log(HELP);
+  const samples = await measure(rounds, mib);
+  await closeBrowser();
+  const mediansOf = (way: Way) =>
+    Object.fromEntries(Object.entries(samples[way]).map(([name, values]) => [name, median(values)]));
+  const medians = { port: mediansOf("port"), transferred: mediansOf("transferred") };
+  console.log(table(medians));
+  if (json) {
+    console.log(JSON.stringify({ benchmark: "data_channel", rounds, mib, samples, summary: medians }));
+  }
+}
+
+if (import.meta.main) {
+  try {
+    await main(Deno.args);
+  } catch (error) {
+    console.error(messageOf(error));
+    Deno.exit(error instanceof ShoalError && error.code === "usage" ? 2 : 1);
+  }
+}
