@@ -5,8 +5,10 @@ import { parseArgs } from "node:util";
 import type { Page } from "playwright-core";
 import { unknownMessage } from "../coordinator/cli/usage.mjs";
 import { messageOf, ShoalError } from "../peer/wire/errors.ts";
-import { callTab, closeBrowser, openTabs } from "../test/e2e/browser_support.ts";
 import type { BenchTab, Way } from "./data_channel_tab.ts";
+
+/** Loaded on demand: flags are read, and refused, without a browser's driver. */
+const support = () => import("../test/e2e/browser_support.ts");
 
 const ENTRY = fileURLToPath(new URL("./data_channel_tab.ts", import.meta.url));
 const WAYS: readonly Way[] = ["port", "transferred"];
@@ -34,7 +36,7 @@ const OPTIONS = {
   "help": { type: "boolean", default: false },
 } as const;
 
-/** Figure's name -> one value per round; MB/s for stream, ms for echo. */
+/** Figure's name with its unit -> one value per round. One MB is 10^6 bytes. */
 type Samples = Record<string, number[]>;
 
 export function parseFlags(args: string[]) {
@@ -79,16 +81,13 @@ async function measure(rounds: number, mib: number): Promise<Record<Way, Samples
 }
 
 async function measureOnce(way: Way, mib: number): Promise<Record<string, number>> {
+  const { callTab, openTabs } = await support();
   await using tabs = await openTabs(ENTRY);
   const pages: Page[] = [];
-  for (const other of [1, 0]) {
-    // A signal that comes after the measurement has nowhere to go.
-    pages.push(
-      await tabs.open((data) =>
-        void callTab<BenchTab, "signal">(pages[other]!, "signal", data).catch(() => {})
-      ),
-    );
-  }
+  // A signal that comes after the measurement has nowhere to go.
+  const signal = (page: Page, data: string) =>
+    void callTab<BenchTab, "signal">(page, "signal", data).catch(() => {});
+  for (const other of [1, 0]) pages.push(await tabs.open((data) => signal(pages[other]!, data)));
   const [a, b] = [pages[0]!, pages[1]!];
   await callTab<BenchTab, "connect">(b, "connect", way, false);
   await callTab<BenchTab, "connect">(a, "connect", way, true);
@@ -97,18 +96,18 @@ async function measureOnce(way: Way, mib: number): Promise<Record<string, number
   const figures: Record<string, number> = {};
   for (const bytes of STREAM_BYTES) {
     const ms = await callTab<BenchTab, "stream">(a, "stream", mib * MIB / bytes, bytes);
-    figures[`stream ${sizeName(bytes)}, MB/s`] = mib * MIB / 1000 / ms;
+    figures[`stream_${sizeName(bytes)}_mb_per_s`] = mib * MIB / 1000 / ms;
   }
   for (const bytes of ECHO_BYTES) {
     const times = await callTab<BenchTab, "echo">(a, "echo", ECHOES, bytes);
-    figures[`echo ${sizeName(bytes)}, ms`] = median(times);
+    figures[`echo_${sizeName(bytes)}_ms`] = median(times);
   }
   return figures;
 }
 
 function sizeName(bytes: number): string {
-  if (bytes >= MIB) return `${bytes / MIB} MiB`;
-  return bytes >= KIB ? `${bytes / KIB} KiB` : `${bytes} B`;
+  if (bytes >= MIB) return `${bytes / MIB}mib`;
+  return bytes >= KIB ? `${bytes / KIB}kib` : `${bytes}b`;
 }
 
 function median(values: readonly number[]): number {
@@ -116,27 +115,31 @@ function median(values: readonly number[]): number {
   return sorted[Math.floor(sorted.length / 2)]!;
 }
 
-export function table(medians: Record<Way, Record<string, number>>): string {
-  const names = Object.keys(medians.port);
+type Summary = Record<Way, Record<string, number>>;
+
+/** Medians over the rounds. */
+export function summarise(samples: Record<Way, Samples>): Summary {
+  const medians = (way: Way) =>
+    Object.fromEntries(Object.entries(samples[way]).map(([name, values]) => [name, median(values)]));
+  return { port: medians("port"), transferred: medians("transferred") };
+}
+
+export function table(summary: Summary): string {
+  const names = Object.keys(summary.port);
   const width = Math.max(...names.map((name) => name.length));
-  const row = (name: string, cells: string[]) =>
+  const row = (name: string, cells: readonly string[]) =>
     [name.padEnd(width), ...cells.map((cell) => cell.padStart(12))].join(" ");
-  const lines = names.map((name) => row(name, WAYS.map((way) => medians[way][name]!.toFixed(2))));
-  return [row("", [...WAYS]), ...lines].join("\n");
+  const lines = names.map((name) => row(name, WAYS.map((way) => summary[way][name]!.toFixed(2))));
+  return [row("", WAYS), ...lines].join("\n");
 }
 
 async function main(args: string[]): Promise<void> {
   const { rounds, mib, json, help } = parseFlags(args);
   if (help) return console.log(HELP);
-  const samples = await measure(rounds, mib);
-  await closeBrowser();
-  const mediansOf = (way: Way) =>
-    Object.fromEntries(Object.entries(samples[way]).map(([name, values]) => [name, median(values)]));
-  const medians = { port: mediansOf("port"), transferred: mediansOf("transferred") };
-  console.log(table(medians));
-  if (json) {
-    console.log(JSON.stringify({ benchmark: "data_channel", rounds, mib, samples, summary: medians }));
-  }
+  const samples = await measure(rounds, mib).finally(async () => (await support()).closeBrowser());
+  const summary = summarise(samples);
+  console.log(table(summary));
+  if (json) console.log(JSON.stringify({ benchmark: "data_channel", rounds, mib, samples, summary }));
 }
 
 if (import.meta.main) {

@@ -19,12 +19,17 @@ const TOLERANCE: Record<CodecId, number> = { raw32: 2e-4, f16s: 2e-3, i8b64: 2e-
 
 const gpu = await openDenoDevice();
 
-for (const codec of ["raw32", "f16s", "i8b64"] as const) {
-  Deno.test(`ten steps, ten losses: three GPU stages with ${codec} on ${gpu.adapterName}`, async () => {
+const CASES = [
+  ...(["raw32", "f16s", "i8b64"] as const).map((codec) => ({ codec, schedule: "dynamic" as const })),
+  ...(["1f1b", "gpipe"] as const).map((schedule) => ({ codec: "raw32" as const, schedule })),
+];
+
+for (const { codec, schedule } of CASES) {
+  Deno.test(`ten steps, ten losses: three GPU stages, ${schedule}, ${codec}, on ${gpu.adapterName}`, async () => {
     const config = tinyConfig({
       ...{ max_iters: STEPS, lr_decay_iters: STEPS, warmup_iters: 2, block_size: 6, n_embd: 16, n_head: 4 },
       ...{ n_kv_head: 2, n_inner: 20, batch_size: 2, learning_rate: 3e-3, eval_interval: 1000 },
-      ...{ codec_forward: codec, codec_backward: codec },
+      ...{ codec_forward: codec, codec_backward: codec, schedule },
     });
     const spec = specOf(config, VOCABULARY);
     const corpus = tinyCorpus();
@@ -41,6 +46,8 @@ for (const codec of ["raw32", "f16s", "i8b64"] as const) {
         `step ${step + 1}: ${loss} against ${reference.losses[step]}, off by ${off}`,
       );
     });
+    const engines = world.alive().flatMap((peer) => peer.holder.engineNames());
+    assert.ok(engines.length === 3 && engines.every((name) => name.startsWith("wgsl")), engines.join(", "));
     for (const peer of world.alive()) peer.holder.unload();
   });
 }

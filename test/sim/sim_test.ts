@@ -13,6 +13,7 @@ const FEW_SEEDS = 25;
 const ONLY = Number(Deno.env.get("SHOAL_SEED") ?? NaN);
 
 function seedsUpTo(count: number): number[] {
+  console.log(Number.isNaN(ONLY) ? `seeds 1 to ${count}` : `seed ${ONLY}`);
   return Number.isNaN(ONLY) ? Array.from({ length: count }, (_, i) => i + 1) : [ONLY];
 }
 

@@ -37,6 +37,10 @@ interface SimPeer {
   links: Set<string>;
 }
 
+function createCpu(build: StageBuild): Promise<StageEngine> {
+  return Promise.resolve(createCpuEngine(build));
+}
+
 export class World {
   readonly coordinator: RunCore;
   readonly peers = new Map<string, SimPeer>();
@@ -85,8 +89,7 @@ export class World {
         ? Promise.resolve(found.bytes)
         : Promise.reject(new Error(`no state ${step}/${file.stage}`));
     };
-    const createEngine = (build: Parameters<typeof createCpuEngine>[0]) =>
-      Promise.resolve(createCpuEngine(build));
+    const createEngine = this.#o.createEngine ?? createCpu;
     const holder = new Holder({ self: id, config, spec, corpus, createEngine, fetchState });
     const core = new PeerCore(id, config, spec);
     this.peers.set(id, { id, core, holder, dead: false, mute: false, links: new Set() });
