@@ -5,7 +5,7 @@ import type { CoordinatorEventLine, RunEffect, RunEvent } from "./core/run_state
 import { groupStatus, statusOf } from "./core/status.ts";
 import type { LoadedCorpus } from "./store/corpus.ts";
 import type { EventLog } from "./store/event_log.ts";
-import { stageFileName, writeCheckpoint } from "./store/checkpoints.ts";
+import { type CheckpointContent, recoveryDir, stageFileName, writeCheckpoint } from "./store/checkpoints.ts";
 import {
   type CoordinatorMessage,
   type StateFile,
@@ -49,6 +49,8 @@ export class Shell {
   #queue: RunEvent[] = [];
   #running = false;
   #writing: Promise<void> = Promise.resolve();
+  /** A slow disk skips snapshots rather than pile them up. */
+  #saving = false;
   #sampling: Promise<void> = Promise.resolve();
   readonly #closing = new AbortController();
   #ended: () => void = () => {};
@@ -135,6 +137,11 @@ export class Shell {
       case "checkpoint":
         this.#writing = this.#writing.then(() => this.#checkpoint(effect.source));
         return;
+      case "save":
+        if (this.#saving) return;
+        this.#saving = true;
+        this.#writing = this.#writing.then(() => this.#save(effect.source));
+        return;
       case "sample":
         this.#sampling = this.#sampling.then(() => this.#sample(effect.source));
         return;
@@ -158,31 +165,49 @@ export class Shell {
     });
   }
 
-  async #checkpoint(source: StateSource): Promise<void> {
-    const { config, spec, corpus, outDir } = this.options;
+  /** What writeCheckpoint takes, out of a snapshot. */
+  #contentOf(source: StateSource): CheckpointContent {
+    const { config, spec, corpus } = this.options;
     const { step, files } = source;
+    const bytes = this.#bytesOf(source);
+    const named = files.map((_, i) => ({ name: stageFileName(i, files.length), bytes: bytes[i]! }));
+    const stages = files.map(({ stage, firstLayer, endLayer, embed, head }) => ({
+      ...{ index: stage, firstLayer, endLayer, embed, head },
+    }));
+    const { valLoss } = this.core.state;
+    const manifest = {
+      config,
+      spec,
+      vocab: corpus.vocab,
+      stages,
+      valLoss,
+      dataCursor: step,
+      seed: config.seed,
+    };
+    return { step, files: named, manifest };
+  }
+
+  async #checkpoint(source: StateSource): Promise<void> {
+    const { step } = source;
     try {
-      const bytes = this.#bytesOf(source);
-      const named = files.map((_, i) => ({ name: stageFileName(i, files.length), bytes: bytes[i]! }));
-      const stages = files.map(({ stage, firstLayer, endLayer, embed, head }) => ({
-        ...{ index: stage, firstLayer, endLayer, embed, head },
-      }));
-      const valLoss = this.core.state.valLoss;
-      const manifest = {
-        config,
-        spec,
-        vocab: corpus.vocab,
-        stages,
-        valLoss,
-        dataCursor: step,
-        seed: config.seed,
-      };
-      const path = await writeCheckpoint(outDir, { step, files: named, manifest });
-      const total = bytes.reduce((sum, file) => sum + file.length, 0);
-      await this.#noteCheckpoint(path, { step, bytes: total, valLoss });
-      this.feed({ type: "checkpointed", step, path, bytes: total });
+      const content = this.#contentOf(source);
+      const path = await writeCheckpoint(this.options.outDir, content);
+      const bytes = content.files.reduce((sum, file) => sum + file.bytes.length, 0);
+      await this.#noteCheckpoint(path, { step, bytes, valLoss: content.manifest.valLoss });
+      this.feed({ type: "checkpointed", step, path, bytes });
     } catch (error) {
       this.feed({ type: "checkpoint-failed", step, reason: messageOf(error) });
+    }
+  }
+
+  async #save(source: StateSource): Promise<void> {
+    try {
+      await writeCheckpoint(recoveryDir(this.options.outDir), this.#contentOf(source), { keep: 1 });
+    } catch (error) {
+      const text = `the snapshot of step ${source.step} was not saved: ${messageOf(error)}`;
+      this.options.log.append(this.now(), { kind: "warning", text });
+    } finally {
+      this.#saving = false;
     }
   }
 

@@ -1,8 +1,9 @@
-// Finds the checkpoint that a person names: its own folder, or a run's folder, whose newest checkpoint is meant.
+// Finds the checkpoint that a person names: its own folder, or a run's folder, whose newest checkpoint
+// or saved snapshot is meant.
 // Does not judge the contents beyond what newestCheckpoint verifies; readCheckpoint does.
 import { basename, dirname, join } from "node:path";
 import { ShoalError } from "../../peer/wire/errors.ts";
-import { checkpointsDir, MANIFEST_NAME, newestCheckpoint } from "../store/checkpoints.ts";
+import { checkpointsDir, MANIFEST_NAME, newestCheckpoint, recoveryDir } from "../store/checkpoints.ts";
 
 /**
  * @returns the checkpoint's folder
@@ -10,8 +11,11 @@ import { checkpointsDir, MANIFEST_NAME, newestCheckpoint } from "../store/checkp
  */
 export async function findCheckpoint(path: string): Promise<string> {
   if (await exists(join(path, MANIFEST_NAME))) return path;
-  const newest = await newestCheckpoint(path);
-  if (newest !== null) return newest;
+  const found = [await newestCheckpoint(path), await newestCheckpoint(recoveryDir(path))];
+  // Folder names sort by step; of two at the same step the checkpoint proper comes first.
+  const newest =
+    found.filter((it) => it !== null).toSorted((a, b) => basename(b).localeCompare(basename(a)))[0];
+  if (newest !== undefined) return newest;
   throw new ShoalError(
     "bad-checkpoint",
     `"${path}" holds no checkpoint; name a run's folder (such as runs/<name>) or a folder with ${MANIFEST_NAME}`,
@@ -21,7 +25,8 @@ export async function findCheckpoint(path: string): Promise<string> {
 /** The run's folder that a checkpoint's folder lies in, so that a resumed run goes on beside it. */
 export function runFolderOf(checkpoint: string): string {
   const parent = dirname(checkpoint);
-  return basename(parent) === basename(checkpointsDir(".")) ? dirname(parent) : parent;
+  const run = basename(parent) === basename(checkpointsDir(".")) ? dirname(parent) : parent;
+  return basename(run) === basename(recoveryDir(".")) ? dirname(run) : run;
 }
 
 async function exists(path: string): Promise<boolean> {

@@ -74,7 +74,7 @@ export function complete(turn: Turn): void {
   const finished = done.step >= s.target;
   if (!finished && isDue(done.step, s.config.checkpoint_interval)) {
     turn.out.push({ do: "checkpoint", source: done, final: false });
-  }
+  } else if (!finished) turn.out.push({ do: "save", source: done });
   const sampling = s.config.sample_chars > 0 && isDue(done.step, s.config.eval_interval);
   if (!finished && sampling && s.sampledAt < done.step) {
     s.sampledAt = done.step;

@@ -137,5 +137,7 @@ export type RunEffect =
   | { do: "report"; line: CoordinatorEventLine }
   | { do: "checkpoint"; source: StateSource; final: boolean }
   | { do: "sample"; source: StateSource }
+  /** A complete snapshot, worth keeping on disk until the next one in case the coordinator itself dies. */
+  | { do: "save"; source: StateSource }
   /** State files older than this step are no longer needed in memory. */
   | { do: "forget"; before: number };

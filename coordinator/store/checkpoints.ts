@@ -57,6 +57,11 @@ export function checkpointsDir(runDir: string): string {
   return join(runDir, "checkpoints");
 }
 
+/** Where a run keeps its newest snapshot, in a checkpoint's form, for the case that the coordinator dies. */
+export function recoveryDir(runDir: string): string {
+  return join(runDir, "recovery");
+}
+
 /** Hugging Face's shard name, such as model-00001-of-00003.safetensors for index 0 of 3. */
 export function stageFileName(index: number, count: number): string {
   const digits = (n: number) => String(n).padStart(5, "0");

@@ -18,7 +18,8 @@ export function partners(stage: StagePlan, self: string): string[] {
 
 /** What to remember about a frame, or null if it must be dropped. */
 export function acceptFrame(state: PeerState, from: string, header: FrameHeader): Arrived | null {
-  if (state.view === null || header.gen !== state.gen) return null;
+  // Before the view is loaded no round can be open, and there is nowhere to keep a payload.
+  if (state.view === null || header.gen !== state.gen || !state.loaded) return null;
   const order = roundOrder(header.pass, header.step);
   const base = state.round?.order ?? roundOrder("eval", state.committed);
   if (order < base || order > base + ROUNDS_AHEAD_MAX) return null;
@@ -50,14 +51,21 @@ function isExpected(state: PeerState, from: string, header: FrameHeader): boolea
     }
     case "part": {
       const share = target.replicas.find((replica) => replica.peer === from)?.microBatches ?? [];
-      return source === target && header.pass === "train" && sameSet(share, header.set);
+      return source === target && isSum(header) && share.length > 0 && sameSet(share, header.set);
     }
     case "tied": {
       const partner = tiedPartner(view, config, header.toStage);
-      return header.pass === "train" && partner?.index === header.fromStage &&
+      // The sum of every micro-batch: half a step's gradient must never pass for the whole.
+      const whole = header.set.length === count && header.set.every((m, i) => m === i);
+      return isSum(header) && whole && partner?.index === header.fromStage &&
         tiedReceivers(source, target, from).includes(state.id);
     }
   }
+}
+
+/** Sums exist in training only, and have one number, so that a second one is known as a duplicate. */
+function isSum(header: FrameHeader): boolean {
+  return header.pass === "train" && header.microBatch === 0;
 }
 
 /** Codec and shape are fixed by the view; any other would not fit the engine's buffers. */

@@ -74,7 +74,7 @@ function tempFolder(): string {
   return Deno.env.get("TMPDIR") ?? "/tmp";
 }
 
-async function collect(stream: ReadableStream<Uint8Array>, lines: string[]): Promise<void> {
+async function collect(stream: ReadableStream<Uint8Array<ArrayBuffer>>, lines: string[]): Promise<void> {
   let rest = "";
   for await (const text of stream.pipeThrough(new TextDecoderStream())) {
     const parts = (rest + text).split("\n");
