@@ -58,6 +58,7 @@ Deno.test("two tabs and a Deno peer train together; one tab closes and training 
   const before = swarm.step();
   await swarm.until("5 more steps", () => swarm.step() >= before + 5 && core.status === "training");
   assert.ok(core.events.some((event) => event.kind === "gone"));
+  assert.equal(core.stepsRedone, 0, "a committed step was lost although every stage had a second holder");
 });
 
 Deno.test("a contributor does everything with the keyboard alone", async () => {

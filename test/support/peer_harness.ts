@@ -89,15 +89,15 @@ export class PeerHarness {
   /** Header of a well-formed frame to this peer's stage; kind decides the rest. */
   header(kind: FrameHeader["kind"], changes: Partial<FrameHeader> = {}): FrameHeader {
     const { config, state, view } = this;
-    const toStage = changes.toStage ??
-      view.stages.find((it) => it.replicas.some((r) => r.peer === state.id))!.index;
+    const own = view.stages.find((it) => it.replicas.some((r) => r.peer === state.id))!;
+    const toStage = own.index;
     const base = { gen: GEN, step: state.committed, incarnation: 1, toStage, microBatch: 0, exponent: 0 };
     const boundary = { rows: config.batch_size * config.block_size, cols: config.n_embd, set: [] };
     const sum = { codec: "int32" as const, rows: 1, fromStage: toStage };
     const kinds = {
       activation: { ...boundary, codec: config.codec_forward, fromStage: toStage - 1 },
       gradient: { ...boundary, codec: config.codec_backward, fromStage: toStage + 1 },
-      part: { ...sum, cols: stageLayout(state.spec, view.stages[toStage]!).size, set: [1, 3] },
+      part: { ...sum, cols: stageLayout(state.spec, own).size, set: [1, 3] },
       tied: { ...sum, fromStage: 1 - toStage, cols: VOCABULARY * config.n_embd, set: [0, 1, 2, 3] },
     };
     return { kind, pass: "train", ...base, ...kinds[kind], ...changes };

@@ -1,0 +1,44 @@
+// The coordinator is killed in the middle of a run and resumed in the same folder: the links stay, the peers come back by
+// themselves, and the end has the bits of a run that was never interrupted.
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { readCheckpoint, weightsOf } from "../../coordinator/store/checkpoints.ts";
+import { cpuPeer, flagsOf, inFolder, serving, TINY } from "../support/cli_support.ts";
+
+const STEPS = 40;
+/** More often than checkpoints, so that the resumed run starts from a saved snapshot. */
+const SETTINGS = { ...TINY, max_iters: STEPS, min_peers: 2, snapshot_interval: 4, checkpoint_interval: 1000 };
+
+Deno.test("a coordinator killed in mid-run is resumed; peers find it again and the weights are the same", () =>
+  inFolder(async (folder) => {
+    const flags = flagsOf(SETTINGS);
+    const straight = await uninterrupted([...flags, "--out_dir", join(folder, "whole")]);
+
+    const broken = join(folder, "broken");
+    const { cli, join: link } = await serving("coordinator", [...flags, "--out_dir", broken]);
+    await using first = cpuPeer(link);
+    await using second = cpuPeer(link);
+    await cli.line("step 10", (line) => line.event === "step" && Number(line.step) >= 10);
+    await cli[Symbol.asyncDispose]();
+
+    const again = await serving("resume", [broken]);
+    await using resumed = again.cli;
+    assert.equal(again.join, link, "the join link changed");
+    const done = await resumed.line("the end of the run", (line) => line.event === "done");
+    assert.equal(await resumed.ended(), 0);
+    const steps = resumed.json().filter((line) => line.event === "step").map((line) => Number(line.step));
+    assert.ok(steps[0]! > 4 && steps[0]! < STEPS, `went on at step ${steps[0]}: not from a saved snapshot`);
+    for (const peer of [first, second]) assert.equal(await peer.ended(), 0, peer.err.join("\n"));
+    const [expected, found] = [await readCheckpoint(straight), await readCheckpoint(String(done.checkpoint))];
+    assert.deepEqual(weightsOf(found), weightsOf(expected));
+  }));
+
+async function uninterrupted(args: string[]): Promise<string> {
+  const { cli, join: link } = await serving("coordinator", args);
+  await using coordinator = cli;
+  await using _first = cpuPeer(link);
+  await using _second = cpuPeer(link);
+  const done = await coordinator.line("the end of the run", (line) => line.event === "done");
+  assert.equal(await coordinator.ended(), 0);
+  return String(done.checkpoint);
+}
