@@ -1,6 +1,7 @@
 // Starts a coordinator: corpus, store, core, HTTP server. Library entry for the command line, the demo and tests; prints
 // nothing itself. The links it returns carry the tokens in the fragment, which browsers do not send.
 import { createApp } from "./http/app.ts";
+import { linkBase } from "./http/links.ts";
 import { Sockets } from "./http/sockets.ts";
 import { Shell, type ShellOptions } from "./shell.ts";
 import type { CoordinatorEventLine } from "./core/run_state.ts";
@@ -27,6 +28,8 @@ export interface CoordinatorOptions {
   /** Folder of the checkpoint to go on from. */
   resumeFrom?: string;
   webRoot: string;
+  /** Where others reach the coordinator, if not at its own address: a reverse proxy's https address. */
+  publicUrl?: string;
   onEvent(event: CoordinatorEventLine): void;
 }
 
@@ -44,6 +47,8 @@ export interface Coordinator {
 const SAMPLE_MS = 60_000;
 
 export async function startCoordinator(options: CoordinatorOptions): Promise<Coordinator> {
+  // A public URL that is none should be told before a corpus is read and a port opened.
+  linkBase({ ...options, addresses: [] });
   const start = await prepare(options);
   const log = new EventLog(options.outDir);
   const shellOptions: ShellOptions = {
@@ -64,7 +69,7 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
   const server = serve(options, access.port, app.fetch);
   const { port } = server.addr as Deno.NetAddr;
   writeAccess(options.outDir, { joinToken, adminToken, port });
-  base = `http://${options.host.includes(":") ? `[${options.host}]` : options.host}:${port}`;
+  base = linkBase({ ...options, port, addresses: Deno.networkInterfaces() });
   const adminLink = `${base}/admin#${adminToken}`;
   options.onEvent({ event: "listening", join: joinLink(), admin: adminLink });
   const stop = async (reason: string) => {

@@ -49,6 +49,7 @@ function runOptions({ flags, ...rest }: VerbOptions, config: RunConfig, folder?:
     operator: flags.operator ?? "someone who gave no name",
     runName,
     webRoot: join(repositoryRoot, "web", "dist"),
+    ...(flags.public_url === undefined ? {} : { publicUrl: flags.public_url }),
   };
 }
 

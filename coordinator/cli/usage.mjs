@@ -16,6 +16,7 @@ const help = { name: "help", value: null, text: "show this text" };
 const serverFlags = [
   { name: "host", value: "ADDRESS", text: "address to listen on (127.0.0.1; 0.0.0.0 = every network)" },
   { name: "port", value: "N", text: "port to listen on (0 = any free one)" },
+  { name: "public_url", value: "URL", text: "address that links carry, such as a proxy's https://name" },
   { name: "out_dir", value: "DIR", text: "folder for checkpoints and metrics (runs/<name>)" },
   { name: "name", value: "TEXT", text: "name of the run, shown to contributors" },
   { name: "operator", value: "TEXT", text: "who runs it, shown to contributors" },

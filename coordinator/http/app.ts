@@ -2,15 +2,17 @@
 // join token lets a peer in, the admin token steers the run. Every error is {code, message}; nothing here knows the protocol.
 import { Hono } from "hono";
 import { timingSafeEqual } from "node:crypto";
-import { extname, join, normalize } from "node:path";
+import { extname, join, normalize, sep } from "node:path";
 import { metricsText } from "../core/status.ts";
 import { stageStateBytes } from "../core/view_builder.ts";
+import type { RunCoreState } from "../core/run_state.ts";
 import type { Shell } from "../shell.ts";
 import { checkpointsDir } from "../store/checkpoints.ts";
 import type { Sockets } from "./sockets.ts";
 import { stageLayout } from "../../peer/model/layout.ts";
 import { decodeState, stateHash } from "../../peer/model/state_file.ts";
 import { PROTOCOL_VERSION } from "../../peer/wire/control.ts";
+import type { StagePlan } from "../../peer/wire/run.ts";
 import type { Invite, RunStatus } from "../../peer/wire/status.ts";
 
 export interface AppOptions {
@@ -49,6 +51,7 @@ type Role = "admin" | "join" | null;
 
 export function createApp(options: AppOptions): Hono {
   const app = new Hono();
+  app.notFound((c) => problem(404, "usage", `there is nothing at ${c.req.method} ${c.req.path}`));
   app.onError((error, c) => c.json({ code: "internal", message: error.message }, 500));
   app.use("*", async (c, next) => {
     await next();
@@ -124,11 +127,8 @@ interface Upload {
 /** Takes a stage's state only while it is asked for, from a holder of the stage, in exact shape. */
 async function storeState({ shell }: AppOptions, request: Request, at: Upload): Promise<Response> {
   const { state } = shell.core;
-  const plan = state.view?.stages[at.stage];
-  const holds = plan?.replicas.some((replica) => replica.peer === at.peer) ?? false;
-  if (plan === undefined || !holds || at.gen !== state.gen || state.pending?.step !== at.step) {
-    return problem(409, "bad-state", "this state is not asked for now");
-  }
+  const plan = askedFor(state, at);
+  if (plan === null) return problem(409, "bad-state", "this state is not asked for now");
   const most = stageLayout(state.spec, plan).size * STATE_BYTES_PER_PARAM + STATE_HEADER_BYTES;
   const declared = Number(request.headers.get("content-length") ?? NaN);
   if (!(declared <= most)) {
@@ -143,11 +143,22 @@ async function storeState({ shell }: AppOptions, request: Request, at: Upload): 
   if (hash !== request.headers.get("x-shoal-hash")) {
     return problem(422, "bad-state", "its hash differs; send it again");
   }
+  // While the body came in, another holder may have been quicker, or the view may have ended.
+  if (askedFor(state, at) !== plan) return problem(409, "bad-state", "this state is not asked for any more");
   shell.putFile(at.step, at.stage, bytes);
   const { firstLayer, endLayer, embed, head } = plan;
   const file = { stage: at.stage, firstLayer, endLayer, embed, head, bytes: bytes.length, hash };
   shell.feed({ type: "stored", gen: at.gen, step: at.step, file });
   return Response.json({ stored: bytes.length });
+}
+
+/** The stage whose state is wanted from this very peer now; null if it is not, or if the state is there already. */
+function askedFor(state: RunCoreState, at: Upload): StagePlan | null {
+  const plan = state.view?.stages[at.stage];
+  const holds = plan?.replicas.some((replica) => replica.peer === at.peer) ?? false;
+  const { pending } = state;
+  if (plan === undefined || !holds || at.gen !== state.gen || pending?.step !== at.step) return null;
+  return pending.files.some((file) => file.stage === at.stage) ? null : plan;
 }
 
 function addAdminRoutes(app: Hono, options: AppOptions): void {
@@ -164,7 +175,7 @@ function addAdminRoutes(app: Hono, options: AppOptions): void {
   app.post("/api/evict", async (c) => {
     if (roleOf(options, c.req.raw) !== "admin") return unauthorized();
     const { peer } = await bodyOf(c.req.raw);
-    if (typeof peer !== "string" || shell.core.state.peers[peer] === undefined) {
+    if (typeof peer !== "string" || !Object.hasOwn(shell.core.state.peers, peer)) {
       return problem(404, "usage", `there is no peer "${String(peer).slice(0, 40)}"`);
     }
     shell.feed({ type: "evict", peer, reason: "put out by the organizer" });
@@ -259,7 +270,8 @@ async function servePage(webRoot: string, pathname: string): Promise<Response> {
   const wanted = pathname === "/" ? "/index.html" : pathname === "/admin" ? "/admin.html" : pathname;
   const path = normalize(join(webRoot, wanted));
   const type = TYPES[extname(path)];
-  if (!path.startsWith(webRoot) || type === undefined) {
+  const root = normalize(webRoot + sep);
+  if (!path.startsWith(root) || type === undefined) {
     return problem(404, "usage", `there is nothing at ${pathname}`);
   }
   try {

@@ -24,7 +24,8 @@ const DATASETS: Record<string, () => Promise<string>> = { "moby-dick": mobyDick 
  * @throws {ShoalError} bad-corpus with the remedy.
  */
 export async function loadCorpus(dataset: string, vocab?: readonly string[]): Promise<LoadedCorpus> {
-  const text = await (DATASETS[dataset] ?? (() => readText(dataset)))();
+  const known = Object.hasOwn(DATASETS, dataset) ? DATASETS[dataset] : undefined;
+  const text = await (known ?? (() => readText(dataset)))();
   const tokenizer = charTokenizer(vocab ?? text);
   const tokens = tokenizer.encode(text);
   const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength);
