@@ -47,6 +47,9 @@ const STATE_BYTES_PER_PARAM = 13;
 /** Names, shapes and metadata of a state file. */
 const STATE_HEADER_BYTES = 1 << 20;
 
+/** An order of the organizer is a few words. */
+const BODY_BYTES_MAX = 4096;
+
 type Role = "admin" | "join" | null;
 
 export function createApp(options: AppOptions): Hono {
@@ -167,7 +170,7 @@ function addAdminRoutes(app: Hono, options: AppOptions): void {
     if (roleOf(options, c.req.raw) !== "admin") return unauthorized();
     const { action } = await bodyOf(c.req.raw);
     if (action !== "pause" && action !== "resume" && action !== "stop") {
-      return problem(400, "usage", `action "${String(action).slice(0, 40)}"; use pause, resume or stop`);
+      return problem(400, "usage", `action ${shown(action)}; use pause, resume or stop`);
     }
     shell.feed({ type: "admin", action });
     return c.json(status(options, "admin"));
@@ -176,7 +179,7 @@ function addAdminRoutes(app: Hono, options: AppOptions): void {
     if (roleOf(options, c.req.raw) !== "admin") return unauthorized();
     const { peer } = await bodyOf(c.req.raw);
     if (typeof peer !== "string" || !Object.hasOwn(shell.core.state.peers, peer)) {
-      return problem(404, "usage", `there is no peer "${String(peer).slice(0, 40)}"`);
+      return problem(404, "usage", `there is no peer ${shown(peer)}`);
     }
     shell.feed({ type: "evict", peer, reason: "put out by the organizer" });
     return c.json(status(options, "admin"));
@@ -187,8 +190,14 @@ function addAdminRoutes(app: Hono, options: AppOptions): void {
   });
 }
 
+/** An object from outside may define toString itself, so only text is shown. */
+function shown(value: unknown): string {
+  return typeof value === "string" ? `"${value.slice(0, 40)}"` : `of type ${typeof value}`;
+}
+
 async function bodyOf(request: Request): Promise<Record<string, unknown>> {
-  if (Number(request.headers.get("content-length") ?? 0) > 4096) return {};
+  // A body of unknown length could be of any length.
+  if (!(Number(request.headers.get("content-length") ?? NaN) <= BODY_BYTES_MAX)) return {};
   const value: unknown = await request.json().catch(() => ({}));
   return typeof value === "object" && value !== null ? value as Record<string, unknown> : {};
 }

@@ -1,102 +1,9 @@
-// The HTTP side: who may see and do what, that every error is {code, message}, that only built pages are served, and that a
-// state file is taken only when it is asked for, from a holder, in exact shape.
+// The HTTP side: who may see and do what, that every error is {code, message}, and that only built pages are served.
+// State files have their own tests in state_test.ts.
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { readConfig } from "../../peer/model/config.ts";
-import { specOf } from "../../peer/model/layout.ts";
-import { encodeState, initialState } from "../../peer/model/state_file.ts";
-import { stateHash } from "../../peer/exact/hash.ts";
+import { ADMIN, admit, assertProblem, JOIN, LINK, openSite, write } from "../../test/support/site.ts";
 import { PROTOCOL_VERSION } from "../../peer/wire/control.ts";
-import { Shell } from "../shell.ts";
-import { EventLog } from "../store/event_log.ts";
-import { createApp } from "./app.ts";
-import { Sockets } from "./sockets.ts";
-
-const JOIN = "join-token-of-the-test";
-const ADMIN = "admin-token-of-the-test";
-const LINK = "http://127.0.0.1:1/#secret-link";
-
-const CONFIG = readConfig({
-  ...{
-    n_layer: 2,
-    n_head: 2,
-    n_kv_head: 1,
-    n_embd: 8,
-    n_inner: 8,
-    block_size: 4,
-    min_peers: 2,
-    max_iters: 9,
-  },
-  ...{ snapshot_interval: 1, warmup_iters: 0, n_stage: 2, shadows: false, gradient_accumulation_steps: 1 },
-});
-const SPEC = specOf(CONFIG, 3);
-
-interface Site extends AsyncDisposable {
-  shell: Shell;
-  sockets: Sockets;
-  /** Requests `path` with a token, or without any. */
-  ask(path: string, options?: RequestInit & { token?: string; peer?: string }): Promise<Response>;
-}
-
-async function openSite(): Promise<Site> {
-  const folder = await Deno.makeTempDir({ prefix: "shoal-app-" });
-  const webRoot = join(folder, "dist");
-  for (const [name, text] of Object.entries(FILES)) await write(join(folder, name), text);
-  const corpus = { vocab: ["a", "b", "c"], tokens: Uint8Array.of(0, 1, 2, 1), bytesPerToken: 1 as const };
-  const shell = new Shell({
-    ...{ config: CONFIG, spec: SPEC, log: new EventLog(folder), outDir: folder },
-    corpus: { ...corpus, hash: "00", decode: () => "" },
-    onEvent: () => {},
-    sample: () => Promise.resolve(""),
-  });
-  const sockets = new Sockets(shell, JOIN);
-  const about = { runName: "the run", operator: "an operator", webRoot, outDir: folder };
-  const app = createApp({
-    ...about,
-    shell,
-    sockets,
-    joinToken: JOIN,
-    adminToken: ADMIN,
-    joinLink: () => LINK,
-  });
-  return {
-    ...{ shell, sockets },
-    ask(path, { token, peer, ...init } = {}) {
-      const headers = new Headers(init.headers);
-      if (token !== undefined) headers.set("authorization", `Bearer ${token}`);
-      if (peer !== undefined) {
-        headers.set("x-shoal-peer", peer);
-        headers.set("x-shoal-ticket", sockets.tickets.get(peer) ?? "none");
-      }
-      return Promise.resolve(app.fetch(new Request(`http://127.0.0.1${path}`, { ...init, headers })));
-    },
-    async [Symbol.asyncDispose]() {
-      await shell.close("the test is over");
-      await Deno.remove(folder, { recursive: true });
-    },
-  };
-}
-
-const FILES = {
-  "dist/index.html": "<title>join</title>",
-  "dist/admin.html": "<title>admin</title>",
-  "dist/assets/app-1a2b.js": "0",
-  "secret.txt": "outside",
-  "dist-backup/secret.txt": "beside",
-};
-
-async function write(path: string, text: string): Promise<void> {
-  await Deno.mkdir(join(path, ".."), { recursive: true });
-  await Deno.writeTextFile(path, text);
-}
-
-async function assertProblem(response: Response, status: number, code: string): Promise<void> {
-  assert.equal(response.status, status);
-  const body = await response.json();
-  assert.deepEqual(Object.keys(body).sort(), ["code", "message"]);
-  assert.equal(body.code, code);
-  assert.ok(body.message.length > 10, "no remedy");
-}
 
 type Method = "GET" | "POST" | "PUT";
 const FOR_ANY_TOKEN: [Method, string][] = [
@@ -139,7 +46,7 @@ Deno.test("http: the join token reads, and steers nothing", async () => {
 
 Deno.test("http: a volunteer sees the run, but neither log, links nor checkpoints", async () => {
   await using site = await openSite();
-  join2(site, "a");
+  admit(site, "a");
   site.shell.checkpoints.push({
     step: 1,
     name: "step-000000001",
@@ -176,7 +83,7 @@ Deno.test("http: the corpus is the tokens, byte for byte", async () => {
 
 Deno.test("http: the organizer pauses, stops and puts out; nonsense is named", async () => {
   await using site = await openSite();
-  join2(site, "a");
+  admit(site, "a");
   const post = (path: string, body: string) => site.ask(path, { method: "POST", token: ADMIN, body });
   for (const body of ["", "[]", "null", "{", '{"action":"explode"}', '{"action":{"toString":1}}']) {
     await assertProblem(await post("/api/control", body), 400, "usage");
@@ -269,136 +176,8 @@ Deno.test("http: metrics are Prometheus text with help, type and value of each",
   for (let i = 0; i < lines.length; i += 3) {
     const [help, type, value] = lines.slice(i, i + 3);
     const name = /^# HELP (shoal_[a-z_]+) \S.*\.$/.exec(help!)?.[1];
-    assert.ok(name !== undefined, help);
+    assert.ok(name !== undefined, help ?? "");
     assert.equal(type, `# TYPE ${name} ${name.endsWith("_total") ? "counter" : "gauge"}`);
     assert.match(value!, new RegExp(`^${name} (NaN|-?\\d+(\\.\\d+)?(e[+-]?\\d+)?)$`));
   }
-});
-
-/** A measured peer with a ticket, as the socket would have made it. */
-function join2(site: Site, id: string): void {
-  site.sockets.tickets.set(id, `ticket of ${id}`);
-  const about = { runtime: "deno" as const, adapter: "none", engine: "cpu", name: id };
-  site.shell.feed({ type: "join", peer: { id, ...about } });
-  const message = { type: "measured" as const, blockMs: 10, memoryBytes: 1e9 };
-  site.shell.feed({ type: "message", peer: id, message });
-}
-
-/** A run whose step 1 is committed and whose state is being asked for: stage 0 of a, stage 1 of b. */
-function askForState(site: Site): void {
-  for (const id of ["a", "b"]) join2(site, id);
-  const { state } = site.shell.core;
-  const say = (peer: string, message: Parameters<Shell["feed"]>[0] & { type: "message" }) =>
-    site.shell.feed({ ...message, peer });
-  for (const peer of ["a", "b"]) {
-    say(peer, { type: "message", peer, message: { type: "ready", gen: state.gen } });
-  }
-  const sums = { gradNormSq: 1, lossSum: 1, lossCount: 1, saturated: 0, nonFinite: 0 };
-  for (const [stage, peer] of ["a", "b"].entries()) {
-    const total = { type: "logged" as const, gen: state.gen, step: 0, stage, hash: "t", ...sums };
-    say(peer, { type: "message", peer, message: total });
-  }
-  assert.equal(state.pending?.step, 1);
-}
-
-interface Sending {
-  peer: string;
-  step?: number;
-  stage?: number;
-  gen?: number;
-  bytes?: Uint8Array<ArrayBuffer>;
-  hash?: string;
-  headers?: Record<string, string>;
-}
-
-function stateOf(site: Site, stage: number, step = 1) {
-  const state = { ...initialState(SPEC, site.shell.core.state.view!.stages[stage]!, 1), step };
-  return { bytes: encodeState(state), hash: stateHash(state) };
-}
-
-async function send(site: Site, options: Sending): Promise<Response> {
-  const { peer, step = 1, stage = 0, gen = site.shell.core.state.gen } = options;
-  const good = stateOf(site, Math.min(stage, 1));
-  const { bytes = good.bytes, hash = good.hash } = options;
-  const headers = {
-    ...{ "x-shoal-gen": String(gen), "x-shoal-hash": hash, "content-length": String(bytes.length) },
-    ...options.headers,
-  };
-  return await site.ask(`/api/state/${step}/${stage}`, {
-    method: "PUT",
-    token: JOIN,
-    peer,
-    body: bytes,
-    headers,
-  });
-}
-
-Deno.test("http: a state is taken from its holder once, and given to every peer", async () => {
-  await using site = await openSite();
-  askForState(site);
-  const { bytes } = stateOf(site, 0);
-  const response = await send(site, { peer: "a" });
-  assert.deepEqual([response.status, await response.json()], [200, { stored: bytes.length }]);
-  await assertProblem(await send(site, { peer: "a" }), 409, "bad-state");
-  const given = await site.ask("/api/state/1/0", { token: JOIN, peer: "b" });
-  assert.deepEqual(new Uint8Array(await given.arrayBuffer()), bytes);
-  await assertProblem(await site.ask("/api/state/1/1", { token: JOIN, peer: "b" }), 404, "bad-state");
-  assert.equal((await send(site, { peer: "b", stage: 1 })).status, 200);
-  assert.equal(site.shell.core.state.snapshots.at(-1)!.step, 1);
-});
-
-Deno.test("http: a state that is not asked for, or not of its holder, is refused", async () => {
-  await using site = await openSite();
-  askForState(site);
-  const { gen } = site.shell.core.state;
-  const refused: [string, Sending][] = [
-    ["of a peer that does not hold the stage", { peer: "b" }],
-    ["of another step", { peer: "a", step: 2 }],
-    ["of an older generation", { peer: "a", gen: gen - 1 }],
-    ["of a stage that is not", { peer: "a", stage: 7 }],
-    ["of no number", { peer: "a", step: NaN }],
-    ["without a generation", { peer: "a", headers: { "x-shoal-gen": "" } }],
-  ];
-  for (const [what, options] of refused) {
-    await assertProblem(await send(site, options), 409, "bad-state").catch((error) => {
-      throw new Error(what, { cause: error });
-    });
-  }
-  await assertProblem(await send(site, { peer: "stranger" }), 401, "bad-token");
-  site.sockets.tickets.set("b", "stolen");
-  const forged = { "x-shoal-ticket": "ticket of a" };
-  await assertProblem(
-    await site.ask("/api/state/1/0", { token: JOIN, peer: "b", headers: forged }),
-    404,
-    "bad-state",
-  );
-  site.sockets.tickets.delete("a");
-  await assertProblem(await send(site, { peer: "a" }), 401, "bad-token");
-  assert.deepEqual(site.shell.core.state.pending?.files, []);
-});
-
-Deno.test("http: a state of wrong size, shape, step or hash is refused", async () => {
-  await using site = await openSite();
-  askForState(site);
-  const good = stateOf(site, 0);
-  const tooLong = { peer: "a", headers: { "content-length": String(100 << 20) } };
-  await assertProblem(await send(site, tooLong), 413, "bad-state");
-  await assertProblem(
-    await send(site, { peer: "a", headers: { "content-length": "many" } }),
-    413,
-    "bad-state",
-  );
-  const other = stateOf(site, 1);
-  const wrong: Sending[] = [
-    { peer: "a", bytes: other.bytes, hash: other.hash },
-    { peer: "a", bytes: good.bytes.slice(0, -4) },
-    { peer: "a", bytes: new Uint8Array(64) },
-    { peer: "a", bytes: new Uint8Array(0) },
-    { peer: "a", ...stateOf(site, 0, 2) },
-    { peer: "a", hash: other.hash },
-    { peer: "a", hash: "" },
-  ];
-  for (const options of wrong) await assertProblem(await send(site, options), 422, "bad-state");
-  assert.deepEqual(site.shell.core.state.pending?.files, []);
-  assert.equal((await send(site, { peer: "a" })).status, 200);
 });
