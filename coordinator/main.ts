@@ -66,7 +66,7 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
   let base = "";
   const joinLink = () => `${base}/#${joinToken}`;
   const app = createApp({ ...options, shell, sockets, joinToken, adminToken, joinLink });
-  const server = serve(options, access.port, app.fetch);
+  const server = await serveOrClose(shell, () => serve(options, access.port, app.fetch));
   const { port } = server.addr as Deno.NetAddr;
   writeAccess(options.outDir, { joinToken, adminToken, port });
   base = linkBase({ ...options, port, addresses: Deno.networkInterfaces() });
@@ -77,6 +77,16 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
     await server.shutdown();
   };
   return { joinLink: joinLink(), adminLink, done: shell.ended, stop, shell };
+}
+
+/** Timers and files of a run that cannot be reached must not outlive the attempt. */
+async function serveOrClose<T>(shell: Shell, start: () => T): Promise<T> {
+  try {
+    return start();
+  } catch (error) {
+    await shell.close("it cannot be reached");
+    throw error;
+  }
 }
 
 type Handler = (request: Request) => Response | Promise<Response>;

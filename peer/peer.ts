@@ -43,6 +43,8 @@ export class Peer {
       if (lasted > RETRY_MAX_MS * 2) [failures, wait] = [0, RETRY_FIRST_MS];
       const again = end.kind === "offline" || (end.kind === "failed" && ++failures < FAILURES_MAX);
       if (!again || this.#stopped !== null || signal?.aborted) return this.#finish(end);
+      // Who asked to leave does not want to be brought back by a lost connection.
+      if (this.#session?.facts.leaving) return this.#finish({ ...end, kind: "left" });
       this.#show("offline", `${end.reason}; trying again in ${Math.round(wait / 1000)} s`);
       await new Promise((resolve) => setTimeout(resolve, wait));
       wait = Math.min(wait * 2, RETRY_MAX_MS);
@@ -53,10 +55,13 @@ export class Peer {
   async #once(): Promise<SessionEnd> {
     this.#phase = null;
     const onChange = () => this.#options.onChange(this.snapshot());
+    // Only now, so that the last snapshot of a session counts its own tokens once.
+    this.#tokensBefore += this.#session?.holder?.tokens ?? 0;
+    const { paused = false, hidden = false } = this.#session?.facts ?? {};
     this.#session = new Session({ ...this.#options, onChange });
-    const end = await this.#session.ended;
-    this.#tokensBefore += this.#session.holder?.tokens ?? 0;
-    return end;
+    // The owner's wishes outlive a lost connection.
+    Object.assign(this.#session.facts, { paused, hidden });
+    return await this.#session.ended;
   }
 
   pause(): void {
@@ -69,7 +74,7 @@ export class Peer {
 
   finishAndLeave(): void {
     const core = this.#session?.core;
-    if (core == null) return this.leaveNow();
+    if (core == null || this.#phase === "offline") return this.leaveNow();
     this.#session?.leaveCleanly();
   }
 

@@ -161,7 +161,7 @@ export class Session {
       case "refused":
         return this.close("refused", message.code, message.reason);
       case "kicked":
-        return this.close("kicked", "kicked", message.reason);
+        return this.close(message.mayReturn ? "offline" : "kicked", "kicked", message.reason);
       case "done":
         return this.close(this.facts.leaving ? "left" : "done", "done", message.reason);
       case "status":
@@ -189,6 +189,7 @@ export class Session {
     this.core = new PeerCore(welcome.peer, config, spec);
     this.#host = this.#openHost(welcome.peer);
     this.facts.step = "joined";
+    if (this.facts.paused) this.say({ type: "pause", paused: true });
     this.say({ type: "measured", blockMs, memoryBytes: this.#options.memoryBytes });
     for (const message of this.#early.splice(0)) this.#hear(message);
     this.#options.onChange();

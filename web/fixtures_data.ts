@@ -61,7 +61,7 @@ export function losses(steps: number): LossPoint[] {
 
 export const invite: Invite = {
   runName: "Moby-Dick, evening class",
-  operator: "Ada's physics lab",
+  operator: "the physics lab",
   state: "training",
   params: 6_360_000,
   dataset: "Moby-Dick",

@@ -16,7 +16,7 @@ const CODES = [
 
 for (const code of CODES) {
   Deno.test(`code ${code} has a title, a cause and a remedy of its own`, function test() {
-    const notice = noticeForRefusal({ code, message: "" }, "Ada");
+    const notice = noticeForRefusal({ code, message: "" }, "Room 12");
     assert.notEqual(notice.title, "Something went wrong");
     assert.notEqual(notice.what, "");
     assert.notEqual(notice.remedy, "");
@@ -41,7 +41,7 @@ Deno.test("a code that names a property of every object is unknown too", functio
 });
 
 Deno.test("remedies name the operator, or whoever sent the link, with a capital at a sentence's start", function test() {
-  assert.match(noticeForRefusal({ code: "bad-token", message: "" }, "Ada").remedy, /Ask Ada for/);
+  assert.match(noticeForRefusal({ code: "bad-token", message: "" }, "Room 12").remedy, /Ask Room 12 for/);
   assert.match(
     noticeForRefusal({ code: "bad-token", message: "" }, null).remedy,
     /Ask the person who sent it for/,

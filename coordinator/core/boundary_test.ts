@@ -39,6 +39,20 @@ Deno.test("boundary: the last step is evaluated, collected, written, and then th
   assert.deepEqual(run.sent("done").map((message) => message.to), ["a"]);
 });
 
+Deno.test("boundary: whatever comes while the last checkpoint is written, it is asked for once", () => {
+  const run = alone({ max_iters: 1 });
+  run.commit();
+  run.evaluate();
+  run.store();
+  for (const action of ["pause", "resume", "stop"] as const) admin(run, action);
+  run.say("a", { type: "leave", reason: "" });
+  run.join("late");
+  assert.equal(run.did("checkpoint").length, 1);
+  run.checkpointed(1);
+  assert.equal(run.reported("done").length, 1);
+  assert.deepEqual(run.sent("done").map((message) => message.to), ["a", "late"]);
+});
+
 Deno.test("boundary: with a sample asked for, the end waits for it too", () => {
   const run = alone({ max_iters: 1, sample_chars: 5 });
   run.commit();

@@ -21,7 +21,16 @@ export function createRunState(
       pending: null,
       snapshots: source ? [source] : [],
     },
-    ...{ replanDue: null, broken: false, paused: false, peers: {}, losses: [], lastEval: -1, valLoss: null },
+    ...{
+      replanDue: null,
+      broken: false,
+      paused: false,
+      peers: {},
+      beats: {},
+      losses: [],
+      lastEval: -1,
+      valLoss: null,
+    },
     ...{ trainLoss: null, gradNorm: null, stepMs: 0, lastCommitAt: 0, started: false, stepsRedone: 0 },
     ...{ tokensTotal: 0, barren: 0, ending: null, sample: null, sampledAt: -1, events: [], eventSeq: 0 },
   };

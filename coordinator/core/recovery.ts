@@ -17,11 +17,12 @@ export function dismiss(turn: Turn, id: string): void {
   turn.out.push({ do: "report", line: { event: "peer", id, what: "left" } });
 }
 
-/** Removes a peer that is silent, late or wrong, and goes on without it. */
-export function evict(turn: Turn, id: string, reason: string): void {
+/** Removes a peer that is silent, late or wrong, and goes on without it. Who was only slow may come back as a new peer. */
+export function evict(turn: Turn, id: string, reason: string, options: { mayReturn?: boolean } = {}): void {
   const { s } = turn;
   if (s.peers[id] === undefined) return;
-  turn.out.push({ do: "send", peer: id, message: { type: "kicked", reason } });
+  const { mayReturn = false } = options;
+  turn.out.push({ do: "send", peer: id, message: { type: "kicked", reason, mayReturn } });
   turn.out.push({ do: "drop", peer: id, reason });
   delete s.peers[id];
   note(turn, "evict", `${id} put out: ${reason}`);

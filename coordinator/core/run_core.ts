@@ -10,11 +10,12 @@ import { peersOf } from "../../peer/wire/view.ts";
 import { afterBoundary, complete, finish, sayDone } from "./boundary.ts";
 import { commitIfComplete, recordEvaluation, recordLogged } from "./commit.ts";
 import { createRunState } from "./create.ts";
+import { beat, silenceLimitMs } from "./detect.ts";
 import { dismiss, evict, recover, restart, startIfPossible } from "./recovery.ts";
 import type { PeerRecord, RunCoreState, RunEffect, RunEvent } from "./run_state.ts";
 import { note, setStatus, type Turn } from "./turn.ts";
 
-/** A peer silent for longer is gone; a closed socket is noticed at once, this is for frozen peers and dead networks. */
+/** A peer silent for longer is gone, whatever its heartbeats were like; a closed socket is noticed at once, this is for frozen peers and dead networks. */
 export const SILENCE_MS = 15_000;
 /** While shaders compile, a software adapter may hold the thread that sends heartbeats for many seconds. */
 export const COMPILING_SILENCE_MS = 60_000;
@@ -89,6 +90,7 @@ function hear(turn: Turn, peer: PeerRecord, message: PeerMessage): void {
     case "measured":
       return admit(turn, peer, message);
     case "heartbeat": {
+      s.beats[peer.id] = beat(s.beats[peer.id], turn.now);
       const { stepMs, bytesUp, bytesDown, direct, relayed, hidden } = message;
       Object.assign(peer, { stepMs, bytesUp, bytesDown, direct, relayed, hidden });
       return;
@@ -234,16 +236,19 @@ function administer(turn: Turn, action: "pause" | "resume" | "stop"): void {
 
 function tick(turn: Turn): void {
   const { s, now } = turn;
+  for (const id of Object.keys(s.beats)) if (s.peers[id] === undefined) delete s.beats[id];
   for (const peer of Object.values(s.peers)) {
     const compiling = peer.blockMs === 0 || s.phase === "loading";
-    if (now - peer.heardAt > (compiling ? COMPILING_SILENCE_MS : SILENCE_MS)) {
-      evict(turn, peer.id, `silent for ${Math.round((now - peer.heardAt) / 1000)} s`);
+    const limit = compiling ? COMPILING_SILENCE_MS : silenceLimitMs(s.beats[peer.id]?.gaps ?? [], SILENCE_MS);
+    const silent = now - peer.heardAt;
+    if (silent > limit) {
+      evict(turn, peer.id, `silent for ${Math.round(silent / 1000)} s`, { mayReturn: true });
     }
   }
   const age = now - s.phaseSince;
   if (s.phase === "loading" && age > LOADING_MS && s.view !== null) {
     const late = peersOf(s.view).find((peer) => !s.ready.includes(peer));
-    if (late !== undefined) evict(turn, late, `not ready after ${LOADING_MS / 1000} s`);
+    if (late !== undefined) evict(turn, late, `not ready after ${LOADING_MS / 1000} s`, { mayReturn: true });
   } else if (s.phase === "round" && age > ROUND_MS) {
     recover(turn, `no progress for ${ROUND_MS / 1000} s`);
   } else if (s.phase === "handover" && age > ROUND_MS) {

@@ -7,6 +7,7 @@ import type {
   StateFile,
   StateSource,
 } from "../../peer/wire/control.ts";
+import type { Beats } from "./detect.ts";
 import type { ModelSpec, RunConfig, View } from "../../peer/wire/run.ts";
 import type { EventLine, LossPoint, RunState } from "../../peer/wire/status.ts";
 
@@ -72,6 +73,8 @@ export interface RunCoreState {
   broken: boolean;
   paused: boolean;
   peers: Record<string, PeerRecord>;
+  /** Heartbeats of each peer, for the detector. */
+  beats: Record<string, Beats>;
   losses: LossPoint[];
   lastEval: number;
   valLoss: number | null;

@@ -22,6 +22,7 @@ const ACTIVATIONS: Forgery[] = [
   { why: "another stage", change: { toStage: 0 } },
   { why: "a stage that is not", change: { toStage: 9 } },
   { why: "a stage that is not its neighbour", change: { fromStage: 1 } },
+  { why: "its own stage, from itself", from: "c", change: { fromStage: 1 } },
   { why: "a stage that nobody has", change: { fromStage: 9 } },
   { why: "the codec of the other direction", change: { codec: "f16s" } },
   { why: "a codec of sums", change: { codec: "int32" } },

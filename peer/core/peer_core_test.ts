@@ -175,6 +175,18 @@ Deno.test("peer core: results of an older view are dropped", () => {
   assert.deepEqual(effects.map((effect) => effect.do === "job" && effect.job.job), ["load"]);
 });
 
+Deno.test("peer core: an older view that has finished loading does not make the newer one ready", () => {
+  const peer = new PeerHarness("c");
+  peer.step({ type: "view", view: peer.view, source: null });
+  const older = peer.state.busy;
+  peer.step({ type: "view", view: { ...peer.view, gen: GEN + 1 }, source: null });
+  for (const id of peer.state.neighbours) peer.step({ type: "link", peer: id, open: true, reason: "" });
+  const effects = peer.step({ type: "finished", job: older!, result: {} });
+  assert.deepEqual(said(effects), []);
+  assert.equal(peer.state.loaded, false);
+  assert.deepEqual(said(peer.finish()), [{ type: "ready", gen: GEN + 1 }]);
+});
+
 Deno.test("peer core: an evaluation runs forward only and is told by the last stage", () => {
   const peer = new PeerHarness("c");
   peer.load();

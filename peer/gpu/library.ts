@@ -1,8 +1,12 @@
 // The WGSL library files that kernels may import, and the host side of lib/dispatch.wgsl.
 // Add a file here when a second kernel needs the same function; a kernel's own code stays in its own file.
 import dispatchWgsl from "../../shaders/lib/dispatch.wgsl" with { type: "text" };
+import tileWgsl from "../../shaders/lib/tile.wgsl" with { type: "text" };
 
-export const shaderLibrary: Readonly<Record<string, string>> = { "lib/dispatch.wgsl": dispatchWgsl };
+export const shaderLibrary: Readonly<Record<string, string>> = {
+  "lib/dispatch.wgsl": dispatchWgsl,
+  "lib/tile.wgsl": tileWgsl,
+};
 
 /** WebGPU's default and usual limit of workgroups per dimension. */
 export const WORKGROUPS_PER_DIMENSION_MAX = 65_535;

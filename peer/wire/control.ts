@@ -142,7 +142,8 @@ export type CoordinatorMessage =
   | { type: "snapshot"; gen: number; step: number; stage: number }
   | { type: "signal"; peer: string; data: string }
   | GroupStatus
-  | { type: "kicked"; reason: string }
+  /** `mayReturn`: it was only silent or slow (a closed lid, a busy machine) and is welcome as a new peer. */
+  | { type: "kicked"; reason: string; mayReturn: boolean }
   | { type: "done"; reason: string };
 
 export const COORDINATOR_MESSAGE_TYPES = [

@@ -72,7 +72,7 @@ const COORDINATOR_SAMPLES: CoordinatorSamples = {
     ...{ type: "status", state: "training", reason: "r", step: 3, groupStepMs: 10.5 },
     ...{ losses: [{ step: 1, train: 4.5 }], sample: null },
   },
-  kicked: { type: "kicked", reason: "silent" },
+  kicked: { type: "kicked", reason: "silent", mayReturn: true },
   done: { type: "done", reason: "finished" },
 };
 

@@ -42,3 +42,31 @@ async function uninterrupted(args: string[]): Promise<string> {
   assert.equal(await coordinator.ended(), 0);
   return String(done.checkpoint);
 }
+
+Deno.test("a peer that freezes is missed, the others go on, and thawed it comes back as a new peer", () =>
+  inFolder(async (folder) => {
+    const flags = flagsOf({ ...SETTINGS, max_iters: 100_000, snapshot_interval: 50 });
+    const { cli, join: link } = await serving("coordinator", [...flags, "--out_dir", join(folder, "run")]);
+    await using coordinator = cli;
+    await using _steady = cpuPeer(link);
+    await using sleeper = cpuPeer(link);
+    await coordinator.line("step 30", (line) => line.event === "step" && Number(line.step) >= 30);
+    sleeper.signal("SIGSTOP");
+    const put = await coordinator.line("the eviction", (line) => isPeerLine(line, /put out: silent/));
+    await coordinator.line("steps of one peer", (line) => line.event === "step" && line.peers === 1);
+    sleeper.signal("SIGCONT");
+    const joined = coordinator.json().filter((line) => isPeerLine(line, /joined/)).length;
+    await coordinator.line("steps of two peers again", (line) => {
+      const back = coordinator.json().filter((it) => isPeerLine(it, /joined/)).length > joined;
+      return back && line.event === "step" && line.peers === 2 && Number(line.step) > 30;
+    });
+    assert.equal(
+      coordinator.json().some((line) => line.event === "rollback"),
+      false,
+      `${put.id}: a step was lost`,
+    );
+  }));
+
+function isPeerLine(line: Record<string, unknown>, what: RegExp): boolean {
+  return line.event === "peer" && what.test(String(line.what));
+}

@@ -31,6 +31,7 @@ export interface Cli extends AsyncDisposable {
   /** Resolves to the exit code once both outputs have ended. */
   ended(): Promise<number>;
   interrupt(): void;
+  signal(name: Deno.Signal): void;
 }
 
 /** Starts `shoal <verb> <args>`. */
@@ -62,6 +63,7 @@ export function shoal(verb: string, args: string[]): Cli {
       return (await child.status).code;
     },
     interrupt: () => child.kill("SIGINT"),
+    signal: (name) => child.kill(name),
     async [Symbol.asyncDispose]() {
       if (!over) child.kill("SIGKILL");
       await child.status;

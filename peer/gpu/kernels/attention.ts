@@ -3,8 +3,11 @@
 // of dqkv, the gradient of the rotated heads (rotary with direction -1 follows).
 import deltaWgsl from "../../../shaders/attention_delta.wgsl" with { type: "text" };
 import forwardWgsl from "../../../shaders/attention_forward.wgsl" with { type: "text" };
+import forwardTiledWgsl from "../../../shaders/attention_forward_tiled.wgsl" with { type: "text" };
 import keyValueGradWgsl from "../../../shaders/attention_keyvalue_grad.wgsl" with { type: "text" };
+import keyValueGradTiledWgsl from "../../../shaders/attention_keyvalue_grad_tiled.wgsl" with { type: "text" };
 import queryGradWgsl from "../../../shaders/attention_query_grad.wgsl" with { type: "text" };
+import queryGradTiledWgsl from "../../../shaders/attention_query_grad_tiled.wgsl" with { type: "text" };
 import type { KernelSpec } from "../kernel.ts";
 import { bindings, cover, u32Params } from "./define.ts";
 
@@ -60,4 +63,45 @@ export const attentionKeyValueGradSpec: KernelSpec = {
   params: u32Params("R", "T", "H", "Hk", "D"),
   overrides,
   workgroups: ({ R = 0, Hk = 0 }, overrides) => cover(R * Hk, overrides),
+};
+
+/** Rows of one invocation of the tiled kernels; fixed in the WGSL. */
+const TILE_ROWS = 4;
+/** Widest head that the tiled kernels win with: they recompute the scores for every 16 columns. */
+const TILED_HEAD_DIM_MAX = 32;
+
+/** Workgroups for one invocation per four rows of a sequence and `heads`. */
+function coverTiles(
+  { R = 0, T = 1 }: Readonly<Record<string, number>>,
+  heads: number,
+  overrides: Readonly<Record<string, number>>,
+): [number, number, number] {
+  return cover(R / T * Math.ceil(T / TILE_ROWS) * heads, overrides);
+}
+
+/** attention_forward where D divides by 4. */
+export const attentionForwardTiledSpec: KernelSpec = {
+  ...attentionForwardSpec,
+  name: "attention_forward_tiled",
+  wgsl: forwardTiledWgsl,
+  overrides: { workgroupSize: 16 },
+  workgroups: (params, overrides) => coverTiles(params, params.H ?? 0, overrides),
+};
+
+/** attention_query_grad where D divides by 4. */
+export const attentionQueryGradTiledSpec: KernelSpec = {
+  ...attentionQueryGradSpec,
+  name: "attention_query_grad_tiled",
+  wgsl: queryGradTiledWgsl,
+  overrides: { workgroupSize: 16 },
+  workgroups: (params, overrides) => coverTiles(params, params.H ?? 0, overrides),
+};
+
+/** attention_keyvalue_grad where D divides by 4. */
+export const attentionKeyValueGradTiledSpec: KernelSpec = {
+  ...attentionKeyValueGradSpec,
+  name: "attention_keyvalue_grad_tiled",
+  wgsl: keyValueGradTiledWgsl,
+  overrides: { workgroupSize: 16 },
+  workgroups: (params, overrides) => coverTiles(params, params.Hk ?? 0, overrides),
 };

@@ -12,9 +12,12 @@ import * as swiglu from "./swiglu.ts";
 
 export const kernelSpecs: readonly KernelSpec[] = [
   attention.attentionForwardSpec,
+  attention.attentionForwardTiledSpec,
   attention.attentionDeltaSpec,
   attention.attentionQueryGradSpec,
+  attention.attentionQueryGradTiledSpec,
   attention.attentionKeyValueGradSpec,
+  attention.attentionKeyValueGradTiledSpec,
   codec.amaxChunksSpec,
   codec.amaxExponentSpec,
   codec.encodeF16sSpec,

@@ -1,0 +1,139 @@
+// As attention_keyvalue_grad.wgsl, in 4 x 4 register tiles with 16-byte loads, for CPUs that emulate a GPU; D divides by
+// 4. With p = exp(q[i] . k / sqrt(D) - lse[i]), summed over the query heads h of the key head's group and rows i >= r:
+//   dv[r, g] = sum of p * dout[i, h];  dk[r, g] = sum of p * (dout[i, h] . v - delta[i, h]) * q[i, h] / sqrt(D)
+// qkv, dqkv f32 [R, (H + 2 Hk) * D] (rotated; writes only the last 2 Hk * D columns of dqkv); dout f32 [R, H * D];
+// lse, delta f32 [R, H]. dk is the gradient of the rotated key.
+// One invocation per (four rows, key head) reads four queries at a time, heads outside, rows ascending inside: one fixed
+// order, no atomics. It keeps 16 columns of dk and dv in registers and starts again for the next 16, so it suits narrow
+// heads. Accumulates in f32.
+
+// #import lib/dispatch.wgsl
+// #import lib/tile.wgsl
+
+struct Params {
+  R: u32,
+  T: u32,
+  H: u32,
+  Hk: u32,
+  D: u32,
+}
+
+override workgroupSize: u32 = 16u;
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> qkv: array<vec4f>;
+@group(0) @binding(2) var<storage, read> dout: array<vec4f>;
+@group(0) @binding(3) var<storage, read> lse: array<f32>;
+@group(0) @binding(4) var<storage, read> delta: array<f32>;
+@group(0) @binding(5) var<storage, read_write> dqkv: array<vec4f>;
+
+fn load(at: vec4u) -> mat4x4f {
+  return mat4x4f(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
+}
+
+fn loadUpstream(at: vec4u) -> mat4x4f {
+  return mat4x4f(dout[at.x], dout[at.y], dout[at.z], dout[at.w]);
+}
+
+// Four columns of the first `count` rows.
+fn store(at: vec4u, count: u32, tile: mat4x4f) {
+  dqkv[at.x] = tile[0];
+  if (count > 1u) {
+    dqkv[at.y] = tile[1];
+  }
+  if (count > 2u) {
+    dqkv[at.z] = tile[2];
+  }
+  if (count > 3u) {
+    dqkv[at.w] = tile[3];
+  }
+}
+
+// exp(score * scale - lse) for the queries `ids` that exist and see the key at `t`.
+fn weights(score: vec4f, lse4: vec4f, ids: vec4u, t: u32) -> vec4f {
+  let seen = (ids >= vec4u(t)) & (ids < vec4u(params.T));
+  return select(vec4f(0.0), exp(score - lse4), seen);
+}
+
+@compute @workgroup_size(workgroupSize)
+fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {
+  let index = linearIndex(id, groups.x * workgroupSize);
+  let T = params.T;
+  let H = params.H;
+  let Hk = params.Hk;
+  let tiles = (T + 3u) / 4u;
+  if (index >= params.R / T * tiles * Hk) {
+    return;
+  }
+  let D4 = params.D / 4u;
+  let first = index % tiles * 4u;
+  let count = min(4u, T - first);
+  let keyHead = (index / tiles) % Hk;
+  let start = index / (tiles * Hk) * T;
+  let t = first + FOUR;
+  let last = T - 1u;
+  let stride = (H + 2u * Hk) * D4;
+  // Surplus rows repeat the last one and are not stored.
+  let k = (start + min(t, vec4u(last))) * stride + (H + keyHead) * D4;
+  let v = k + Hk * D4;
+  let perGroup = H / Hk;
+  let scale = 1.0 / sqrt(f32(params.D));
+
+  for (var chunk = 0u; chunk < D4; chunk += 4u) {
+    let column = min(chunk + FOUR, vec4u(D4 - 1u));
+    var dk0 = mat4x4f();
+    var dk1 = mat4x4f();
+    var dk2 = mat4x4f();
+    var dk3 = mat4x4f();
+    var dv0 = mat4x4f();
+    var dv1 = mat4x4f();
+    var dv2 = mat4x4f();
+    var dv3 = mat4x4f();
+    for (var h = keyHead * perGroup; h < (keyHead + 1u) * perGroup; h++) {
+      for (var i = first; i < T; i += 4u) {
+        let ids = i + FOUR;
+        let row = start + min(ids, vec4u(last));
+        let q = row * stride + h * D4;
+        let s = row * H + h;
+        let o = s * D4;
+        var score = mat4x4f();
+        var dp = mat4x4f();
+        for (var d = 0u; d < D4; d++) {
+          score += transpose(load(q + d)) * load(k + d);
+          dp += transpose(loadUpstream(o + d)) * load(v + d);
+        }
+        let rowLse = vec4f(lse[s.x], lse[s.y], lse[s.z], lse[s.w]);
+        let rowDelta = vec4f(delta[s.x], delta[s.y], delta[s.z], delta[s.w]);
+        let p = mat4x4f(
+          weights(score[0] * scale, rowLse, ids, t.x),
+          weights(score[1] * scale, rowLse, ids, t.y),
+          weights(score[2] * scale, rowLse, ids, t.z),
+          weights(score[3] * scale, rowLse, ids, t.w),
+        );
+        let ds = mat4x4f(
+          p[0] * (dp[0] - rowDelta) * scale,
+          p[1] * (dp[1] - rowDelta) * scale,
+          p[2] * (dp[2] - rowDelta) * scale,
+          p[3] * (dp[3] - rowDelta) * scale,
+        );
+        dv0 += loadUpstream(o + column.x) * p;
+        dv1 += loadUpstream(o + column.y) * p;
+        dv2 += loadUpstream(o + column.z) * p;
+        dv3 += loadUpstream(o + column.w) * p;
+        dk0 += load(q + column.x) * ds;
+        dk1 += load(q + column.y) * ds;
+        dk2 += load(q + column.z) * ds;
+        dk3 += load(q + column.w) * ds;
+      }
+    }
+    // Surplus columns repeat the last ones, with the same values.
+    store(k + column.x, count, dk0);
+    store(k + column.y, count, dk1);
+    store(k + column.z, count, dk2);
+    store(k + column.w, count, dk3);
+    store(v + column.x, count, dv0);
+    store(v + column.y, count, dv1);
+    store(v + column.z, count, dv2);
+    store(v + column.w, count, dv3);
+  }
+}

@@ -1,0 +1,116 @@
+// As attention_query_grad.wgsl, in 4 x 4 register tiles with 16-byte loads, for CPUs that emulate a GPU; D divides by 4:
+// p = exp(q . k[j] / sqrt(D) - lse): dq[r, h] = sum over keys j <= r of p * (dout . v[j] - delta) * k[j] / sqrt(D)
+// qkv, dqkv f32 [R, (H + 2 Hk) * D] (rotated; writes only the first H * D columns of dqkv); dout f32 [R, H * D];
+// lse, delta f32 [R, H]. The gradient is that of the rotated query.
+// One invocation per (four rows, head) recomputes p four keys at a time. It keeps 16 columns of dq in registers and
+// starts again for the next 16, so it suits narrow heads. Accumulates in f32.
+
+// #import lib/dispatch.wgsl
+// #import lib/tile.wgsl
+
+struct Params {
+  R: u32,
+  T: u32,
+  H: u32,
+  Hk: u32,
+  D: u32,
+}
+
+override workgroupSize: u32 = 16u;
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> qkv: array<vec4f>;
+@group(0) @binding(2) var<storage, read> dout: array<vec4f>;
+@group(0) @binding(3) var<storage, read> lse: array<f32>;
+@group(0) @binding(4) var<storage, read> delta: array<f32>;
+@group(0) @binding(5) var<storage, read_write> dqkv: array<vec4f>;
+
+fn load(at: vec4u) -> mat4x4f {
+  return mat4x4f(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
+}
+
+fn loadUpstream(at: vec4u) -> mat4x4f {
+  return mat4x4f(dout[at.x], dout[at.y], dout[at.z], dout[at.w]);
+}
+
+// Four columns of the first `count` rows.
+fn store(at: vec4u, count: u32, tile: mat4x4f) {
+  dqkv[at.x] = tile[0];
+  if (count > 1u) {
+    dqkv[at.y] = tile[1];
+  }
+  if (count > 2u) {
+    dqkv[at.z] = tile[2];
+  }
+  if (count > 3u) {
+    dqkv[at.w] = tile[3];
+  }
+}
+
+@compute @workgroup_size(workgroupSize)
+fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {
+  let index = linearIndex(id, groups.x * workgroupSize);
+  let T = params.T;
+  let H = params.H;
+  let tiles = (T + 3u) / 4u;
+  if (index >= params.R / T * tiles * H) {
+    return;
+  }
+  let D4 = params.D / 4u;
+  let first = index % tiles * 4u;
+  let count = min(4u, T - first);
+  let h = (index / tiles) % H;
+  let start = index / (tiles * H) * T;
+  let t = first + FOUR;
+  // Surplus rows repeat the last one and are not stored.
+  let last = first + count - 1u;
+  let rows = start + min(t, vec4u(last));
+  let stride = (H + 2u * params.Hk) * D4;
+  let q = rows * stride + h * D4;
+  let k = start * stride + (H + h * params.Hk / H) * D4;
+  let v = k + params.Hk * D4;
+  let s = rows * H + h;
+  let upstream = s * D4;
+  let rowLse = vec4f(lse[s.x], lse[s.y], lse[s.z], lse[s.w]);
+  let rowDelta = vec4f(delta[s.x], delta[s.y], delta[s.z], delta[s.w]);
+  let scale = 1.0 / sqrt(f32(params.D));
+
+  for (var chunk = 0u; chunk < D4; chunk += 4u) {
+    let column = min(chunk + FOUR, vec4u(D4 - 1u));
+    var sum0 = mat4x4f();
+    var sum1 = mat4x4f();
+    var sum2 = mat4x4f();
+    var sum3 = mat4x4f();
+    for (var j = 0u; j <= last; j += 4u) {
+      // Past the diagonal a key's weight is set to zero; past the tile its last key is read again.
+      let ids = j + FOUR;
+      let key = min(ids, vec4u(last)) * stride;
+      var score = mat4x4f();
+      var dp = mat4x4f();
+      for (var d = 0u; d < D4; d++) {
+        score += transpose(load(k + key + d)) * load(q + d);
+        dp += transpose(load(v + key + d)) * loadUpstream(upstream + d);
+      }
+      let p0 = select(vec4f(0.0), exp(score[0] * scale - rowLse.x), ids <= vec4u(t.x));
+      let p1 = select(vec4f(0.0), exp(score[1] * scale - rowLse.y), ids <= vec4u(t.y));
+      let p2 = select(vec4f(0.0), exp(score[2] * scale - rowLse.z), ids <= vec4u(t.z));
+      let p3 = select(vec4f(0.0), exp(score[3] * scale - rowLse.w), ids <= vec4u(t.w));
+      let ds = mat4x4f(
+        p0 * (dp[0] - rowDelta.x) * scale,
+        p1 * (dp[1] - rowDelta.y) * scale,
+        p2 * (dp[2] - rowDelta.z) * scale,
+        p3 * (dp[3] - rowDelta.w) * scale,
+      );
+      let base = k + key;
+      sum0 += load(base + column.x) * ds;
+      sum1 += load(base + column.y) * ds;
+      sum2 += load(base + column.z) * ds;
+      sum3 += load(base + column.w) * ds;
+    }
+    // Surplus columns repeat the last ones, with the same values.
+    store(q + column.x, count, sum0);
+    store(q + column.y, count, sum1);
+    store(q + column.z, count, sum2);
+    store(q + column.w, count, sum3);
+  }
+}
