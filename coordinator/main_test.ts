@@ -32,6 +32,8 @@ const CONFIG = {
   ...{ warmup_iters: 0, min_peers: 9 },
 };
 
+const PATIENCE_MS = 30_000;
+
 interface Run extends AsyncDisposable {
   coordinator: Coordinator;
   folder: string;
@@ -114,7 +116,20 @@ class Client {
       const found = this.heard.map(pick).find((it) => it !== undefined);
       if (found !== undefined) return found;
       if (this.socket.readyState === WebSocket.CLOSED) assert.fail(`the connection ended without ${what}`);
-      await new Promise<void>((resolve) => this.#wake = resolve);
+      await this.#wait(what);
+    }
+  }
+
+  /** Until something is heard; only a hang reaches the limit. */
+  async #wait(what: string): Promise<void> {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new Error(`waited too long for ${what}`)), PATIENCE_MS);
+    });
+    try {
+      await Promise.race([late, new Promise<void>((resolve) => this.#wake = resolve)]);
+    } finally {
+      clearTimeout(timer);
     }
   }
 

@@ -210,3 +210,17 @@ Deno.test("peer: one that waits for its coordinator leaves when asked", async ()
     assert.equal(contributor.last!.phase, "left");
   }
 });
+
+Deno.test("peer: one that was in a run and has lost it leaves when asked, instead of joining again", async () => {
+  await using run = await start({ n_stage: 1 });
+  const contributor = new Contributor(run);
+  await contributor.phase("training");
+  run.coordinator.shell.connections.get("deno-1")!.close("cut");
+  await contributor.phase("offline");
+  contributor.peer.finishAndLeave();
+  let over = false;
+  void contributor.end.then(() => over = true);
+  await until("its end", () => over || run.core.peers["deno-2"] !== undefined);
+  assert.equal(run.core.peers["deno-2"], undefined, "it joined again");
+  assert.equal((await contributor.end).kind, "left");
+});

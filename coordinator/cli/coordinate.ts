@@ -72,7 +72,10 @@ async function fileConfig(path: string | undefined): Promise<Record<string, unkn
   }
 }
 
-/** Serves the run; resolves to the exit code. An interrupted run has been checkpointed and ends cleanly. */
+/** After an interrupt: one step, one evaluation and one checkpoint; peers that hang must not hold the end up for ever. */
+const LAST_CHECKPOINT_MS = 60_000;
+
+/** Serves the run; resolves to the exit code: 1 if the run has failed. An interrupted run has been checkpointed and ends cleanly. */
 export async function coordinate(run: RunOptions, flags: VerbOptions["flags"]): Promise<number> {
   const reporter = processReporter({ json: flags.json !== undefined, maxIters: run.config.max_iters });
   const interrupts = listenForInterrupts();
@@ -83,9 +86,16 @@ export async function coordinate(run: RunOptions, flags: VerbOptions["flags"]): 
       if (interrupts.signal.aborted) resolve();
     });
     await Promise.race([coordinator.done, interrupted]);
-    if (interrupts.signal.aborted) reporter.note("stopping; press Ctrl-C again to end at once");
+    if (interrupts.signal.aborted) {
+      reporter.note("finishing the step and writing a checkpoint; press Ctrl-C again to end at once");
+      coordinator.shell.feed({ type: "admin", action: "stop" });
+      await Promise.race([
+        coordinator.done,
+        new Promise((resolve) => setTimeout(resolve, LAST_CHECKPOINT_MS)),
+      ]);
+    }
     await coordinator.stop(interrupts.signal.aborted ? "stopped by its operator" : "the run is finished");
-    return 0;
+    return coordinator.shell.core.state.status === "failed" ? 1 : 0;
   } finally {
     interrupts.close();
   }

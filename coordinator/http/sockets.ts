@@ -61,8 +61,6 @@ export class Sockets {
   }
 
   #receive(session: Session, data: unknown): void {
-    // A refused client may still be talking while its connection closes.
-    if (session.socket.readyState !== WebSocket.OPEN) return;
     if (!(data instanceof ArrayBuffer) || data.byteLength > SOCKET_BYTES_MAX) {
       return refuseSession(session, "bad-message", "expected binary messages of at most 1 MiB");
     }

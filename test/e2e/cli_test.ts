@@ -73,6 +73,11 @@ const MISTAKES: Mistake[] = [
     says: /"moby-dock" cannot be read.*known data set \(moby-dick\)/,
   },
   {
+    args: ["coordinator", "--config", "package.json"],
+    code: 2,
+    says: /unknown key "name"; the nearest known key is/,
+  },
+  {
     args: ["coordinator", "--port=70000"],
     code: 2,
     says: /--port is "70000"; use an integer from 0 to 65535/,

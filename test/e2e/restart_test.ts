@@ -70,3 +70,20 @@ Deno.test("a peer that freezes is missed, the others go on, and thawed it comes 
 function isPeerLine(line: Record<string, unknown>, what: RegExp): boolean {
   return line.event === "peer" && what.test(String(line.what));
 }
+
+Deno.test("Ctrl-C on the coordinator finishes the step and leaves a checkpoint that resumes", () =>
+  inFolder(async (folder) => {
+    const flags = flagsOf({ ...SETTINGS, max_iters: 100_000, snapshot_interval: 1000 });
+    const run = join(folder, "run");
+    const { cli, join: link } = await serving("coordinator", [...flags, "--out_dir", run]);
+    await using coordinator = cli;
+    await using peer = cpuPeer(link);
+    await using _other = cpuPeer(link);
+    await coordinator.line("step 5", (line) => line.event === "step" && Number(line.step) >= 5);
+    coordinator.interrupt();
+    const done = await coordinator.line("the last checkpoint", (line) => line.event === "done");
+    assert.equal(await coordinator.ended(), 0, coordinator.err.join("\n"));
+    const { manifest } = await readCheckpoint(String(done.checkpoint));
+    assert.ok(manifest.step >= 5 && manifest.step === done.step);
+    assert.equal(await peer.ended(), 0, peer.err.join("\n"));
+  }));

@@ -53,3 +53,16 @@ Deno.test("resume: from step 3 to 6 gives the weights of a run that was never in
     const [text] = writer.json();
     assert.deepEqual([text!.step, text!.prompt, [...String(text!.text)].length], [6, "Call me", 12]);
   }));
+
+Deno.test("resume: a run whose last checkpoint cannot be written says why and ends with 1", () =>
+  inFolder(async (folder) => {
+    const flags = flagsOf({ ...TINY, max_iters: 1, min_peers: 1 });
+    const { cli, join: link } = await serving("coordinator", [...flags, "--out_dir", folder]);
+    await using coordinator = cli;
+    await Deno.writeTextFile(join(folder, "checkpoints"), "a file where a folder belongs");
+    await using peer = cpuPeer(link);
+    const failed = await coordinator.line("the failure", (line) => line.state === "failed");
+    assert.match(String(failed.reason), /last checkpoint could not be written/);
+    assert.equal(await coordinator.ended(), 1);
+    assert.equal(await peer.ended(), 0, peer.out.join("\n"));
+  }));
