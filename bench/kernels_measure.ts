@@ -1,8 +1,10 @@
 // Times every kernel of a micro-batch on one device, in a Deno process or in a tab; the shapes are the engine's own.
 // It prints nothing and opens no device. Buffers hold random values: what is timed does not depend on them.
-import { type TensorRef, tensorOf, type TensorRequest } from "../peer/gpu/arena.ts";
+import { tensorOf, type TensorRef, type TensorRequest } from "../peer/gpu/arena.ts";
 import type { GpuDevice } from "../peer/gpu/device.ts";
+import { wideTiles } from "../peer/gpu/kernels/matmul.ts";
 import { type DispatchPlan, type OperationPlan, Program } from "../peer/gpu/program.ts";
+import type { AdapterTraits } from "../peer/engine/wgsl_names.ts";
 import { backwardName, forwardName, planStage, weightGradName } from "../peer/engine/wgsl_plan.ts";
 import { wholeModel } from "../peer/model/layout.ts";
 import type { ModelSpec } from "../peer/wire/run.ts";
@@ -48,11 +50,13 @@ export interface Timings {
 }
 
 /** The kernels of one micro-batch, in the order of their first run. */
-export function demoCases(software: boolean): { tensors: readonly TensorRequest[]; cases: KernelCase[] } {
+export function demoCases(
+  adapter: AdapterTraits,
+): { tensors: readonly TensorRequest[]; cases: KernelCase[] } {
   const { plan } = planStage({
     ...{ spec: DEMO_SPEC, stage: wholeModel(DEMO_SPEC), batchSize: DEMO_BATCH, slots: 1 },
     ...{ codecForward: "raw32", codecBackward: "raw32" },
-  }, { software });
+  }, adapter);
   const cases = new Map<string, KernelCase>();
   for (const operation of [forwardName(0), backwardName(0), weightGradName(0)]) {
     for (const dispatch of plan.operations.get(operation)?.dispatches ?? []) {
@@ -74,6 +78,12 @@ export function flopsOf({ spec, params }: DispatchPlan): number {
   const { M = 0, N = 0, K = 0, R = 0, C = 0, V = 0, tile = 0 } = params;
   if (spec.name.startsWith("matmul")) return 2 * M * N * K;
   return spec.name.startsWith("head") ? 2 * R * C * (V + tile) : 0;
+}
+
+/** Times the demo's kernels as the engine would choose them for this device. */
+export async function timeDemo(gpu: GpuDevice, rounds: number): Promise<Timings> {
+  const traits = { software: gpu.software, wideTiles: wideTiles(gpu.adapterName) };
+  return await timeCases(gpu, demoCases(traits), rounds);
 }
 
 /** Rounds go through all cases in turn, so that a machine that gets slower or faster treats all alike. */

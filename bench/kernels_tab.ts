@@ -1,11 +1,11 @@
 // The page of kernels.ts: times the kernels on the tab's own WebGPU device. It draws nothing.
 import { openDevice } from "../peer/gpu/device.ts";
-import { demoCases, timeCases, type Timings } from "./kernels_measure.ts";
+import { timeDemo, type Timings } from "./kernels_measure.ts";
 
 async function time(rounds: number): Promise<Timings> {
   const gpu = await openDevice();
   try {
-    return await timeCases(gpu, demoCases(gpu.software), rounds);
+    return await timeDemo(gpu, rounds);
   } finally {
     gpu.destroy();
   }

@@ -4,6 +4,8 @@
 // A code times a scale is exact (8 + 11 bits), so all adapters decode the same bits. One invocation per word of codes.
 
 // #import lib/dispatch.wgsl
+// #import lib/half.wgsl
+// #import lib/scaled.wgsl
 
 struct Params {
   n: u32,
@@ -12,17 +14,10 @@ struct Params {
 override workgroupSize: u32 = 64u;
 
 const BLOCK = 64u;
-const NORMAL_MIN = 0x1p-126f;
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> encoded: array<u32>;
 @group(0) @binding(2) var<storage, read_write> values: array<u32>;
-
-// Exact value of a finite, positive half.
-fn fromHalf(half: u32) -> f32 {
-  let normal = bitcast<f32>((half << 13u) + (112u << 23u));
-  return select(normal, f32(half) * 0x1p-24f, half < 0x400u);
-}
 
 @compute @workgroup_size(workgroupSize)
 fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {
@@ -33,15 +28,13 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
   let blockIndex = index / (BLOCK / 4u);
   let scaleWords = ((params.n + BLOCK - 1u) / BLOCK + 1u) / 2u;
   let s = fromHalf((encoded[1u + blockIndex / 2u] >> (16u * (blockIndex & 1u))) & 0xffffu);
-  let up = bitcast<f32>(u32(bitcast<i32>(encoded[0]) + 127) << 23u);
+  let up = powerOfTwo(bitcast<i32>(encoded[0]));
   let codes = encoded[1u + scaleWords + index];
   let end = min(4u * index + 4u, params.n);
   for (var k = 4u * index; k < end; k++) {
     // Moving the byte to the top and back down extends its sign.
     let code = bitcast<i32>(codes << (24u - 8u * (k & 3u))) >> 24u;
     let magnitude = f32(abs(code)) * s * up;
-    // The sign is set as a bit: WGSL lets an adapter drop the sign of a zero.
-    let sign = bitcast<u32>(code) & 0x80000000u;
-    values[k] = sign | select(bitcast<u32>(magnitude), 0u, magnitude < NORMAL_MIN);
+    values[k] = signedBits(magnitude, bitcast<u32>(code) & SIGN);
   }
 }

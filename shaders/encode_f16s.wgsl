@@ -4,6 +4,7 @@
 // scaling, count as zero (with their sign). Byte-identical with peer/codec/codec.ts. One invocation per word.
 
 // #import lib/dispatch.wgsl
+// #import lib/scaled.wgsl
 
 struct Params {
   n: u32,
@@ -13,20 +14,10 @@ override workgroupSize: u32 = 64u;
 
 // Exponent of the payload's scale, in place of an f32 exponent field.
 const SHIFT = 14u << 23u;
-const SIGN = 0x80000000u;
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> values: array<u32>;
 @group(0) @binding(2) var<storage, read_write> encoded: array<u32>;
-
-// The bits of x * 2^-e; a zero of x's sign where x or the product is subnormal. Below 1 by the choice of e.
-fn scaledBits(bits: u32, e: i32) -> u32 {
-  let biased = i32((bits >> 23u) & 0xffu);
-  if (biased == 0 || biased <= e) {
-    return bits & SIGN;
-  }
-  return bits - (bitcast<u32>(e) << 23u);
-}
 
 // value >> shift, to nearest with ties to even; 1 <= shift <= 24.
 fn shiftRoundEven(value: u32, shift: u32) -> u32 {

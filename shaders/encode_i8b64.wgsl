@@ -6,6 +6,8 @@
 // in or after the scaling, count as zero. One invocation per two blocks, that is per whole word of scales.
 
 // #import lib/dispatch.wgsl
+// #import lib/half.wgsl
+// #import lib/scaled.wgsl
 
 struct Params {
   n: u32,
@@ -19,21 +21,6 @@ const CODES_MAX = 127.0;
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> values: array<u32>;
 @group(0) @binding(2) var<storage, read_write> encoded: array<u32>;
-
-// The bits of x * 2^-e; zero where x or the product is subnormal. The product is below 1 by the choice of e.
-fn scaledBits(bits: u32, e: i32) -> u32 {
-  let biased = i32((bits >> 23u) & 0xffu);
-  if (biased == 0 || biased <= e) {
-    return 0u;
-  }
-  return bits - (bitcast<u32>(e) << 23u);
-}
-
-// Exact value of a finite, positive half.
-fn fromHalf(half: u32) -> f32 {
-  let normal = bitcast<f32>((half << 13u) + (112u << 23u));
-  return select(normal, f32(half) * 0x1p-24f, half < 0x400u);
-}
 
 // Smallest half that is at least m / 127, for m = significand * 2^(biased - 150) below 1, given as f32 bits.
 fn scaleHalf(bits: u32) -> u32 {

@@ -1,6 +1,9 @@
 // out[M,N] = a[M,K] · b[K,N], plus residual[M,N] if epilogue = 1, plus the old out if epilogue = 2; all row-major f32.
 // As matmul_nn.wgsl, with 16-byte loads: K and N are multiples of 4. One invocation computes 8 rows x 4 columns in
 // registers. Sums run in k order in f32, so the bits equal the scalar kernel's on an adapter that does not fuse.
+
+// #import lib/matmul_tile.wgsl
+
 struct Params {
   M: u32,
   N: u32,
@@ -49,15 +52,7 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
       sums[i] += a4.w * b3;
     }
   }
-  let rowEnd = min(ROWS, M - row);
-  for (var i = 0u; i < rowEnd; i++) {
-    let at = (row + i) * N4 + id.x;
-    var value = sums[i];
-    if (params.epilogue == 1u) {
-      value += residual[at];
-    } else if (params.epilogue == 2u) {
-      value += out[at];
-    }
-    out[at] = value;
+  for (var i = 0u; i < ROWS; i++) {
+    storeRow(row + i, id.x, sums[i]);
   }
 }

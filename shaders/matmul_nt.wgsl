@@ -1,6 +1,9 @@
 // out[M,N] = a[M,K] · b[N,K]ᵀ, plus residual[M,N] if epilogue = 1, plus the old out if epilogue = 2; all row-major f32, any M, N, K.
 // Forward: y = x · Wᵀ, with weights stored [out, in]. One invocation computes 8 rows x 4 columns in registers, without workgroup memory or
 // barriers, which is quickest where a CPU emulates the GPU. Sums run in k order in f32.
+
+// #import lib/matmul_tile_scalar.wgsl
+
 struct Params {
   M: u32,
   N: u32,
@@ -17,43 +20,27 @@ override rowGroups: u32 = 4u;
 @group(0) @binding(3) var<storage, read> residual: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
-const ROWS = 8u;
-
 @compute @workgroup_size(columnGroups, rowGroups)
 fn main(@builtin(global_invocation_id) id: vec3u) {
   let M = params.M;
   let N = params.N;
   let K = params.K;
-  let row = id.y * ROWS;
+  let row = id.y * 8u;
   let col = id.x * 4u;
   if (row >= M || col >= N) {
     return;
   }
   // Surplus rows and columns read the last valid one; only the stores below leave them out.
-  var rows: array<u32, ROWS>;
-  for (var i = 0u; i < ROWS; i++) {
-    rows[i] = min(row + i, M - 1u);
-  }
-  let cols = min(vec4u(col, col + 1u, col + 2u, col + 3u), vec4u(N - 1u));
-  var sums: array<vec4f, ROWS>;
+  let low = min(row + FOUR, vec4u(M - 1u)) * K;
+  let high = min(row + 4u + FOUR, vec4u(M - 1u)) * K;
+  let cols = min(col + FOUR, vec4u(N - 1u));
+  var sum0 = mat4x4f();
+  var sum1 = mat4x4f();
   for (var k = 0u; k < K; k++) {
     let bk = vec4f(b[cols.x * K + k], b[cols.y * K + k], b[cols.z * K + k], b[cols.w * K + k]);
-    for (var i = 0u; i < ROWS; i++) {
-      sums[i] += a[rows[i] * K + k] * bk;
-    }
+    sum0 += outer(bk, vec4f(a[low.x + k], a[low.y + k], a[low.z + k], a[low.w + k]));
+    sum1 += outer(bk, vec4f(a[high.x + k], a[high.y + k], a[high.z + k], a[high.w + k]));
   }
-  let rowEnd = min(ROWS, M - row);
-  let colEnd = min(4u, N - col);
-  for (var i = 0u; i < rowEnd; i++) {
-    for (var j = 0u; j < colEnd; j++) {
-      let at = (row + i) * N + col + j;
-      var value = sums[i][j];
-      if (params.epilogue == 1u) {
-        value += residual[at];
-      } else if (params.epilogue == 2u) {
-        value += out[at];
-      }
-      out[at] = value;
-    }
-  }
+  store(row, col, sum0);
+  store(row + 4u, col, sum1);
 }

@@ -1,6 +1,9 @@
 // out[M,N] = a[M,K] · b[N,K]ᵀ, plus residual[M,N] if epilogue = 1, plus the old out if epilogue = 2; all row-major f32.
 // As matmul_nt.wgsl, with 16-byte loads: K is a multiple of 4. One invocation computes 8 rows x 4 columns in
 // registers. Sums run in k order in f32, so the bits equal the scalar kernel's on an adapter that does not fuse.
+
+// #import lib/matmul_tile_scalar.wgsl
+
 struct Params {
   M: u32,
   N: u32,
@@ -34,7 +37,7 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
   for (var i = 0u; i < ROWS; i++) {
     rows[i] = min(row + i, M - 1u) * K4;
   }
-  let cols = min(vec4u(col, col + 1u, col + 2u, col + 3u), vec4u(N - 1u)) * K4;
+  let cols = min(col + FOUR, vec4u(N - 1u)) * K4;
   var sums: array<vec4f, ROWS>;
   for (var k = 0u; k < K4; k++) {
     let b4 = transpose(mat4x4f(b[cols.x + k], b[cols.y + k], b[cols.z + k], b[cols.w + k]));
@@ -46,18 +49,7 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
       sums[i] += a4.w * b4[3];
     }
   }
-  let rowEnd = min(ROWS, M - row);
-  let colEnd = min(4u, N - col);
-  for (var i = 0u; i < rowEnd; i++) {
-    for (var j = 0u; j < colEnd; j++) {
-      let at = (row + i) * N + col + j;
-      var value = sums[i][j];
-      if (params.epilogue == 1u) {
-        value += residual[at];
-      } else if (params.epilogue == 2u) {
-        value += out[at];
-      }
-      out[at] = value;
-    }
+  for (var i = 0u; i < ROWS; i++) {
+    storeRow(row + i, col, sums[i]);
   }
 }

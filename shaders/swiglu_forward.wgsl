@@ -3,6 +3,7 @@
 // One invocation computes four neighbouring columns of one row; nothing is accumulated.
 
 // #import lib/dispatch.wgsl
+// #import lib/sigmoid.wgsl
 
 struct Params {
   R: u32,
@@ -16,12 +17,6 @@ const COLUMNS = 4u;
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> gate_up: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
-
-// exp only ever sees a non-positive number: an overflow to infinity is undefined in WGSL.
-fn sigmoid(x: f32) -> f32 {
-  let e = exp(-abs(x));
-  return select(e, 1.0, x >= 0.0) / (1.0 + e);
-}
 
 @compute @workgroup_size(workgroupSize)
 fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {

@@ -1,6 +1,7 @@
 // The stage engine on the GPU: uploads inputs, runs the pre-built operations F, B and W, hands results back.
 // It plans nothing (wgsl_plan.ts) and writes no WGSL. Operations run one after the other; a step makes no GPU object.
 import type { GpuDevice } from "../gpu/device.ts";
+import { wideTiles } from "../gpu/kernels/matmul.ts";
 import { rotaryTable } from "../gpu/kernels/rotary.ts";
 import { Program } from "../gpu/program.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
@@ -18,7 +19,7 @@ type SlotState = "free" | "forward done" | "backward done";
  * Errors: out-of-memory with the bytes wanted, shader-invalid, internal.
  */
 export async function createWgslEngine(gpu: GpuDevice, build: StageBuild): Promise<StageEngine> {
-  const stage = planStage(build, { software: gpu.software });
+  const stage = planStage(build, { software: gpu.software, wideTiles: wideTiles(gpu.adapterName) });
   const program = await Program.build(gpu, stage.plan);
   const { T, D } = stage.planning;
   program.upload("angles", bytesOf(rotaryTable(T, D, build.spec.rope_theta)));

@@ -1,12 +1,6 @@
 // Dispatch plans of one transformer block: F, B and W, the twin of shaders/reference/block.ts.
 // Norm outputs and the SwiGLU's output are recomputed in W rather than kept: they cost one pass, not a matmul.
-import {
-  attentionDeltaSpec,
-  attentionForwardSpec,
-  attentionKeyValueGradSpec,
-  attentionOverrides,
-  attentionQueryGradSpec,
-} from "../gpu/kernels/attention.ts";
+import { attentionDeltaSpec, attentionKernels } from "../gpu/kernels/attention.ts";
 import { swigluBackwardSpec } from "../gpu/kernels/swiglu.ts";
 import type { TensorRef } from "../gpu/arena.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
@@ -27,22 +21,26 @@ export function blockForward(p: StagePlanning, slot: SlotName, layer: number): D
   const { R, C, H, D, I } = p;
   const t = names(slot, layer);
   const w = layerWeights(p, "params", layer);
+  const attention = attentionKernels(D, p.software);
   const [x, qkv, attended, middle] = [t("x"), t("qkv"), t("attended"), t("middle")];
   return [
     rmsnorm(p, { x, gain: w.attentionNorm, rstd: t("attention rstd"), y: "normed" }),
-    matmul("nt", { M: R, N: qkvWidth(p), K: C }, { a: "normed", b: w.qkv, out: qkv }),
+    matmul(p, "nt", { M: R, N: qkvWidth(p), K: C, a: "normed", b: w.qkv, out: qkv }),
     rotate(p, qkv, 1),
     {
-      spec: attentionForwardSpec,
+      spec: attention.forward,
       params: attentionParams(p),
-      overrides: attentionOverrides(D, p.software),
+      overrides: attention.overrides,
       tensors: { qkv, out: attended, lse: t("lse") },
     },
-    matmul("nt", { M: R, N: C, K: H * D }, { a: attended, b: w.project, residual: x, out: middle }),
+    matmul(p, "nt", { M: R, N: C, K: H * D, a: attended, b: w.project, residual: x, out: middle }),
     rmsnorm(p, { x: middle, gain: w.mlpNorm, rstd: t("mlp rstd"), y: "normed" }),
-    matmul("nt", { M: R, N: 2 * I, K: C }, { a: "normed", b: w.gateUp, out: t("gate up") }),
+    matmul(p, "nt", { M: R, N: 2 * I, K: C, a: "normed", b: w.gateUp, out: t("gate up") }),
     swiglu(p, t("gate up"), "act"),
-    matmul("nt", { M: R, N: C, K: I }, {
+    matmul(p, "nt", {
+      M: R,
+      N: C,
+      K: I,
       a: "act",
       b: w.down,
       residual: middle,
@@ -58,19 +56,19 @@ export function blockBackward(p: StagePlanning, slot: number, layer: number): Di
   const w = layerWeights(p, "params", layer);
   const dout = slotTensor(slot, "dx", layer + 1);
   return [
-    matmul("nn", { M: R, N: I, K: C }, { a: dout, b: w.down, out: "act" }),
+    matmul(p, "nn", { M: R, N: I, K: C, a: dout, b: w.down, out: "act" }),
     {
       spec: swigluBackwardSpec,
       params: { R, I },
       tensors: { gate_up: t("gate up"), dout: "act", dgate_up: t("dgate up") },
     },
-    matmul("nn", { M: R, N: C, K: 2 * I }, { a: t("dgate up"), b: w.gateUp, out: "dnormed" }),
+    matmul(p, "nn", { M: R, N: C, K: 2 * I, a: t("dgate up"), b: w.gateUp, out: "dnormed" }),
     ...rmsnormGrads(p, {
       ...{ dy: "dnormed", x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd") },
       ...{ dres: dout, dx: t("dmiddle"), dgain: t("dmlp gain") },
     }),
     ...attentionBackward(p, t, w.project),
-    matmul("nn", { M: R, N: C, K: qkvWidth(p) }, { a: t("dqkv"), b: w.qkv, out: "dnormed" }),
+    matmul(p, "nn", { M: R, N: C, K: qkvWidth(p), a: t("dqkv"), b: w.qkv, out: "dnormed" }),
     ...rmsnormGrads(p, {
       ...{ dy: "dnormed", x: t("x"), gain: w.attentionNorm, rstd: t("attention rstd") },
       ...{ dres: t("dmiddle"), dx: t("dx"), dgain: t("dattention gain") },
@@ -86,16 +84,17 @@ function attentionBackward(
 ): DispatchPlan[] {
   const { R, C, H, D } = p;
   const grads = { qkv: t("qkv"), dout: "dattended", lse: t("lse"), delta: "delta", dqkv: t("dqkv") };
-  const [params, overrides] = [attentionParams(p), attentionOverrides(D, p.software)];
+  const params = attentionParams(p);
+  const { queryGrad, keyValueGrad, overrides } = attentionKernels(D, p.software);
   return [
-    matmul("nn", { M: R, N: H * D, K: C }, { a: t("dmiddle"), b: project, out: "dattended" }),
+    matmul(p, "nn", { M: R, N: H * D, K: C, a: t("dmiddle"), b: project, out: "dattended" }),
     {
       spec: attentionDeltaSpec,
       params: { R, H, D },
       tensors: { dout: "dattended", out: t("attended"), delta: "delta" },
     },
-    { spec: attentionQueryGradSpec, params, overrides, tensors: grads },
-    { spec: attentionKeyValueGradSpec, params, overrides, tensors: grads },
+    { spec: queryGrad, params, overrides, tensors: grads },
+    { spec: keyValueGrad, params, overrides, tensors: grads },
     rotate(p, t("dqkv"), -1),
   ];
 }
@@ -109,12 +108,12 @@ export function blockWeightGrad(p: StagePlanning, slot: number, layer: number): 
   const dout = slotTensor(slot, "dx", layer + 1);
   return [
     swiglu(p, t("gate up"), "act"),
-    matmul("tn", { M: C, N: I, K: R }, { a: dout, b: "act", out: g.down }),
+    matmul(p, "tn", { M: C, N: I, K: R, a: dout, b: "act", out: g.down }),
     rmsnorm(p, { x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd"), y: "normed" }),
-    matmul("tn", { M: 2 * I, N: C, K: R }, { a: t("dgate up"), b: "normed", out: g.gateUp }),
-    matmul("tn", { M: C, N: H * D, K: R }, { a: t("dmiddle"), b: t("attended"), out: g.project }),
+    matmul(p, "tn", { M: 2 * I, N: C, K: R, a: t("dgate up"), b: "normed", out: g.gateUp }),
+    matmul(p, "tn", { M: C, N: H * D, K: R, a: t("dmiddle"), b: t("attended"), out: g.project }),
     rmsnorm(p, { x: t("x"), gain: w.attentionNorm, rstd: t("attention rstd"), y: "normed" }),
-    matmul("tn", { M: qkvWidth(p), N: C, K: R }, { a: t("dqkv"), b: "normed", out: g.qkv }),
+    matmul(p, "tn", { M: qkvWidth(p), N: C, K: R, a: t("dqkv"), b: "normed", out: g.qkv }),
   ];
 }
 

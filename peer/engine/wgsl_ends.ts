@@ -103,7 +103,10 @@ export function headBackward(p: StagePlanning, slot: number): DispatchPlan[] {
     finalNorm(p, slot),
     ...tiles(p).flatMap((rows) => [
       logitGrad(p, slot, rows),
-      matmul("nn", { M: R, N: C, K: rows.count }, {
+      matmul(p, "nn", {
+        M: R,
+        N: C,
+        K: rows.count,
         a: "dlogits",
         b: vocabularyRows(p, head, rows),
         out: "dnormed",
@@ -127,7 +130,10 @@ export function headWeightGrad(p: StagePlanning, slot: number): DispatchPlan[] {
     finalNorm(p, slot),
     ...tiles(p).flatMap((rows) => [
       logitGrad(p, slot, rows),
-      matmul("tn", { M: rows.count, N: p.C, K: p.R }, {
+      matmul(p, "tn", {
+        M: rows.count,
+        N: p.C,
+        K: p.R,
         a: "dlogits",
         b: "normed",
         out: vocabularyRows(p, gradient, rows),

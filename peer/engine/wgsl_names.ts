@@ -32,9 +32,18 @@ export interface StagePlanning {
   layers: number;
   /** Compute on a CPU: kernels avoid what such adapters compile slowly. */
   software: boolean;
+  /** Matrix products in the largest tiles (wideTiles in peer/gpu/kernels/matmul.ts). */
+  wideTiles: boolean;
 }
 
-export function planningOf(build: StageBuild, software: boolean): StagePlanning {
+/** What a plan depends on besides the stage: which kernels suit the adapter. */
+export interface AdapterTraits {
+  software: boolean;
+  /** Default false. */
+  wideTiles?: boolean;
+}
+
+export function planningOf(build: StageBuild, { software, wideTiles = false }: AdapterTraits): StagePlanning {
   const { spec, stage, batchSize } = build;
   return {
     build,
@@ -50,6 +59,7 @@ export function planningOf(build: StageBuild, software: boolean): StagePlanning 
     eps: spec.norm_eps,
     layers: stage.endLayer - stage.firstLayer,
     software,
+    wideTiles,
   };
 }
 

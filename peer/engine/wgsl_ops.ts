@@ -8,7 +8,8 @@ import { swigluForwardSpec } from "../gpu/kernels/swiglu.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
 import type { StagePlanning } from "./wgsl_names.ts";
 
-export interface MatmulTensors {
+/** out [M, N] from a and b, whose shapes follow from the layout. */
+export interface MatmulPlan extends MatmulShape {
   a: TensorRef;
   b: TensorRef;
   out: TensorRef;
@@ -18,13 +19,13 @@ export interface MatmulTensors {
   accumulate?: boolean;
 }
 
-export function matmul(layout: MatmulLayout, shape: MatmulShape, tensors: MatmulTensors): DispatchPlan {
-  const { a, b, out, residual, accumulate = false } = tensors;
+export function matmul(p: StagePlanning, layout: MatmulLayout, product: MatmulPlan): DispatchPlan {
+  const { M, N, K, a, b, out, residual, accumulate = false } = product;
   const { store, addResidual, accumulate: accumulates } = MatmulEpilogue;
   const epilogue = residual !== undefined ? addResidual : accumulate ? accumulates : store;
   return {
-    spec: matmulSpec(layout, shape),
-    params: { M: shape.M, N: shape.N, K: shape.K, epilogue },
+    spec: matmulSpec(layout, product, { wide: p.wideTiles }),
+    params: { M, N, K, epilogue },
     tensors: { a, b, out, residual: residual ?? a },
   };
 }

@@ -14,7 +14,14 @@ import {
   headGainCopy,
   headWeightGrad,
 } from "./wgsl_ends.ts";
-import { planningOf, type SlotName, slotTensor, type StagePlanning, stageTensors } from "./wgsl_names.ts";
+import {
+  type AdapterTraits,
+  planningOf,
+  type SlotName,
+  slotTensor,
+  type StagePlanning,
+  stageTensors,
+} from "./wgsl_names.ts";
 
 export interface StageProgram {
   plan: ProgramPlan;
@@ -38,8 +45,8 @@ export function weightGradName(slot: number): string {
   return `weight gradient ${slot}`;
 }
 
-export function planStage(build: StageBuild, options: { software: boolean }): StageProgram {
-  const planning = planningOf(build, options.software);
+export function planStage(build: StageBuild, adapter: AdapterTraits): StageProgram {
+  const planning = planningOf(build, adapter);
   const shape = (codec: CodecId): BoundaryShape => ({ codec, rows: planning.R, cols: planning.C });
   const [forwardShape, backwardShape] = [shape(build.codecForward), shape(build.codecBackward)];
   const operations = new Map<string, OperationPlan>();

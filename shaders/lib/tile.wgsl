@@ -14,3 +14,8 @@ fn total(v: vec4f) -> f32 {
 fn scaleColumns(tile: mat4x4f, factors: vec4f) -> mat4x4f {
   return mat4x4f(tile[0] * factors.x, tile[1] * factors.y, tile[2] * factors.z, tile[3] * factors.w);
 }
+
+// Column i is v * factors[i]: one step of a product's sum, for four rows and four columns.
+fn outer(v: vec4f, factors: vec4f) -> mat4x4f {
+  return mat4x4f(v * factors.x, v * factors.y, v * factors.z, v * factors.w);
+}

@@ -67,7 +67,7 @@ export const attentionKeyValueGradSpec: KernelSpec = {
 
 /** Rows of one invocation of the tiled kernels; fixed in the WGSL. */
 const TILE_ROWS = 4;
-/** Widest head that the tiled kernels win with: they recompute the scores for every 16 columns. */
+/** Widest head that gets the tiled kernels: they recompute the scores for every 16 columns. */
 const TILED_HEAD_DIM_MAX = 32;
 
 /** Workgroups for one invocation per four rows of a sequence and `heads`. */
@@ -105,3 +105,32 @@ export const attentionKeyValueGradTiledSpec: KernelSpec = {
   overrides: { workgroupSize: 16 },
   workgroups: (params, overrides) => coverTiles(params, params.Hk ?? 0, overrides),
 };
+
+export interface AttentionKernels {
+  forward: KernelSpec;
+  queryGrad: KernelSpec;
+  keyValueGrad: KernelSpec;
+  /** For all three. */
+  overrides: Readonly<Record<string, number>>;
+}
+
+/**
+ * The quickest kernels for heads of width D. Register tiles pay on a software adapter, where loads are what takes the
+ * time (half of it on SwiftShader, two thirds on llvmpipe); a GPU prefers more, smaller invocations.
+ */
+export function attentionKernels(D: number, software: boolean): AttentionKernels {
+  if (software && D % 4 === 0 && D <= TILED_HEAD_DIM_MAX) {
+    return {
+      forward: attentionForwardTiledSpec,
+      queryGrad: attentionQueryGradTiledSpec,
+      keyValueGrad: attentionKeyValueGradTiledSpec,
+      overrides: {},
+    };
+  }
+  return {
+    forward: attentionForwardSpec,
+    queryGrad: attentionQueryGradSpec,
+    keyValueGrad: attentionKeyValueGradSpec,
+    overrides: attentionOverrides(D, software),
+  };
+}
