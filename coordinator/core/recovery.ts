@@ -1,7 +1,7 @@
 // Departures and new views: from which state a run goes on, and with whom. Pure; mutates the turn's state.
 // A view always starts from one complete source. If every stage still has a holder of the committed state, that state is
 // collected first and nothing is lost; otherwise the run falls back to the newest complete snapshot and says how far.
-import { peersOf } from "../../peer/wire/view.ts";
+import { layersText, peersOf } from "../../peer/wire/view.ts";
 import type { RunCoreState } from "./run_state.ts";
 import { note, requestSnapshots, setPhase, setStatus, type Turn } from "./turn.ts";
 import { buildView, memoryShortfall, usablePeers } from "./view_builder.ts";
@@ -117,9 +117,7 @@ export function startIfPossible(turn: Turn): void {
 
 function describe(s: RunCoreState): string {
   const stages = s.view!.stages.map((stage) =>
-    `layers ${stage.firstLayer}-${stage.endLayer - 1} on ${
-      stage.replicas.map((replica) => replica.peer).join("+")
-    }`
+    `${layersText(stage)} on ${stage.replicas.map((replica) => replica.peer).join("+")}`
   );
   return `from step ${s.committed}, ${stages.join(", ")}`;
 }

@@ -4,7 +4,7 @@ import { paramCount } from "../../peer/model/layout.ts";
 import type { GroupStatus } from "../../peer/wire/control.ts";
 import type { StagePlan } from "../../peer/wire/run.ts";
 import type { PeerStatus, RunStatus } from "../../peer/wire/status.ts";
-import { stagesOf } from "../../peer/wire/view.ts";
+import { layersText, stagesOf } from "../../peer/wire/view.ts";
 import { tokensPerSecond } from "./commit.ts";
 import type { PeerRecord, RunCoreState } from "./run_state.ts";
 
@@ -59,7 +59,7 @@ function roleOf(peer: PeerRecord, held: StagePlan[]): string {
   if (peer.blockMs === 0) return "joining";
   if (held.length === 0) return "spare";
   const parts = held.map((stage) => {
-    const name = `stage ${stage.index + 1}, layers ${stage.firstLayer + 1}-${stage.endLayer}`;
+    const name = `stage ${stage.index + 1}, ${layersText(stage)}`;
     return computes(stage, peer.id) ? name : `shadow of stage ${stage.index + 1}`;
   });
   return peer.leaving ? `leaving; ${parts.join("; ")}` : parts.join("; ");

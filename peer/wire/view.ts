@@ -39,6 +39,12 @@ export function peersOf(view: View): string[] {
   return [...new Set(view.stages.flatMap((stage) => stage.replicas.map((replica) => replica.peer)))];
 }
 
+/** "layer 3" or "layers 3-4", counted from one as people do. */
+export function layersText(stage: Pick<StagePlan, "firstLayer" | "endLayer">): string {
+  const [first, last] = [stage.firstLayer + 1, stage.endLayer];
+  return first === last ? `layer ${first}` : `layers ${first}-${last}`;
+}
+
 /** Every peer this one exchanges frames with in the view, sorted, itself excluded. */
 export function neighboursOf(view: View, config: RunConfig, peer: string): string[] {
   const found = new Set<string>();
