@@ -100,6 +100,59 @@ Deno.test("three crashes with newcomers, and peers that fall silent but go on se
   assert.ok(fenced > 0, "no frame was ever refused: the zombies did not test the fence");
 });
 
+Deno.test("a second crash while the first is being recovered from", async () => {
+  const config = tinyConfig({ shadows: true, min_peers: 4, max_iters: 8 });
+  let redone = 0;
+  for (const seed of seedsUpTo(50)) {
+    const world = createWorld(config, seed, 5);
+    const first = 400 + world.random() * 1500;
+    for (const at of [first, first + world.random() * 400]) {
+      world.at(at, () => {
+        const victim = pick(world.random, world.alive());
+        if (victim !== undefined) world.crash(victim.id);
+      });
+    }
+    await finish(`seed ${seed}`, world);
+    redone += world.coordinator.state.stepsRedone;
+    await assertEqualsReference(world, config, `seed ${seed}`);
+  }
+  if (Number.isNaN(ONLY)) assert.ok(redone > 0, "no pair of crashes ever took both holders of a stage");
+});
+
+Deno.test("links break between living peers: nobody is put out and no step is lost", async () => {
+  const config = tinyConfig({ shadows: true, max_iters: 8 });
+  for (const seed of seedsUpTo(FEW_SEEDS)) {
+    const world = createWorld(config, seed, 3);
+    for (let k = 0; k < 3; k++) {
+      world.at(400 + k * 900 + world.random() * 800, () => {
+        const [a, b] = world.alive().toSorted(() => world.random() - 0.5);
+        if (a !== undefined && b !== undefined) world.cut(a.id, b.id);
+      });
+    }
+    await finish(`seed ${seed}`, world);
+    const { state } = world.coordinator;
+    assert.ok(state.gen > 1, `seed ${seed}: no link broke`);
+    assert.equal(state.stepsRedone, 0, `seed ${seed}`);
+    assert.equal(Object.keys(state.peers).length, 3, `seed ${seed}`);
+    await assertEqualsReference(world, config, `seed ${seed}`);
+  }
+});
+
+Deno.test("pausing and resuming at any moment changes no bit", async () => {
+  const config = tinyConfig({ max_iters: 8 });
+  for (const seed of seedsUpTo(FEW_SEEDS)) {
+    const world = createWorld(config, seed, 3);
+    for (let k = 0; k < 3; k++) {
+      const at = 200 + k * 1000 + world.random() * 800;
+      world.at(at, () => world.press("pause"));
+      world.at(at + 50 + world.random() * 400, () => world.press("resume"));
+    }
+    await finish(`seed ${seed}`, world);
+    assert.equal(world.coordinator.state.stepsRedone, 0, `seed ${seed}`);
+    await assertEqualsReference(world, config, `seed ${seed}`);
+  }
+});
+
 Deno.test("replicas share a stage's micro-batches, agree on every hash, and lose no step when one crashes", async () => {
   const config = tinyConfig({ n_stage: 2, min_peers: 5, gradient_accumulation_steps: 5 });
   for (const seed of seedsUpTo(FEW_SEEDS)) {

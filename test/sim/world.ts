@@ -37,6 +37,10 @@ interface SimPeer {
   links: Set<string>;
 }
 
+function pairOf(a: string, b: string): string {
+  return a < b ? `${a}/${b}` : `${b}/${a}`;
+}
+
 function createCpu(build: StageBuild): Promise<StageEngine> {
   return Promise.resolve(createCpuEngine(build));
 }
@@ -54,6 +58,8 @@ export class World {
   #fifo = new Map<string, number>();
   #files = new Map<string, { bytes: Uint8Array; step: number }>();
   #joined = 0;
+  /** When the link of a pair was last cut: frames sent before and not yet there never arrive. */
+  #cuts = new Map<string, number>();
   readonly #o: WorldOptions;
 
   constructor(options: WorldOptions) {
@@ -114,6 +120,19 @@ export class World {
     for (const other of peer.links) {
       this.#after(5 + this.random() * 300, () => this.#link(other, id, false));
     }
+  }
+
+  /** The link between two living peers breaks; each end notices in its own time, frames under way are lost. */
+  cut(a: string, b: string): void {
+    this.#cuts.set(pairOf(a, b), this.now);
+    for (const [id, other] of [[a, b], [b, a]] as const) {
+      this.#after(5 + this.random() * 200, () => this.#link(id, other, false));
+    }
+  }
+
+  /** What the organizer presses on the admin page. */
+  press(action: "pause" | "resume" | "stop"): void {
+    this.#toCoordinator({ type: "admin", action });
   }
 
   /** Heartbeats are lost but the peer goes on computing and sending: a throttled tab, a one-way partition. */
@@ -249,7 +268,9 @@ export class World {
     const { header, payload } = peer.holder.frame(out);
     const bytes = encodeFrame({ ...header, incarnation: 1 }, payload);
     const to = this.peers.get(out.to)!;
+    const sent = this.now;
     const arrive = () => {
+      if ((this.#cuts.get(pairOf(peer.id, to.id)) ?? -1) >= sent) return;
       const frame = decodeFrame(bytes);
       if (!frame.ok) throw new Error(`own frame refused: ${frame.reason}`);
       const problem = to.holder.check(frame.value.header, frame.value.payload);
