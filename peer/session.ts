@@ -239,9 +239,10 @@ export class Session {
   #onFrame(remote: string, bytes: Uint8Array): void {
     if (this.core === null || this.holder === null) return;
     const frame = decodeFrame(bytes);
-    const problem = frame.ok ? this.holder.check(frame.value.header, frame.value.payload) : frame.reason;
-    if (!frame.ok || problem !== null) return this.#host?.close(remote, `bad-frame: ${problem}`);
+    if (!frame.ok) return this.#host?.close(remote, `bad-frame: ${frame.reason}`);
     const { header, payload } = frame.value;
+    const problem = this.core.expects(remote, header) ? this.holder.check(header, payload) : null;
+    if (problem !== null) return this.#host?.close(remote, `bad-frame: ${problem}`);
     this.#feed({ type: "frame", from: remote, header }, () => this.holder!.keep(header, payload, remote));
   }
 

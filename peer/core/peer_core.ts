@@ -29,6 +29,14 @@ export class PeerCore {
     this.state = createPeerState(id, config, spec);
   }
 
+  /**
+   * Whether a frame would be accepted now. Its payload is worth checking only then: a stale frame may have the size of an
+   * earlier cut of the layers, which says nothing against its sender.
+   */
+  expects(from: string, header: FrameHeader): boolean {
+    return acceptFrame(this.state, from, header) !== null;
+  }
+
   /** Takes one event and returns everything the shell must do because of it, in order. */
   step(event: PeerEvent): PeerEffect[] {
     const out: PeerEffect[] = [];

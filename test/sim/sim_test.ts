@@ -155,7 +155,8 @@ Deno.test("pausing and resuming at any moment changes no bit", async () => {
 
 Deno.test("replicas share a stage's micro-batches, agree on every hash, and lose no step when one crashes", async () => {
   const config = tinyConfig({ n_stage: 2, min_peers: 5, gradient_accumulation_steps: 5 });
-  for (const seed of seedsUpTo(FEW_SEEDS)) {
+  // Among these are seeds where a part of the old view arrives after the layers were cut anew.
+  for (const seed of seedsUpTo(5 * FEW_SEEDS)) {
     const world = createWorld(config, seed, 5);
     world.at(900 + world.random() * 800, () => {
       const stage = world.coordinator.state.view?.stages.find((it) => it.replicas.length > 2);

@@ -273,7 +273,8 @@ export class World {
       if ((this.#cuts.get(pairOf(peer.id, to.id)) ?? -1) >= sent) return;
       const frame = decodeFrame(bytes);
       if (!frame.ok) throw new Error(`own frame refused: ${frame.reason}`);
-      const problem = to.holder.check(frame.value.header, frame.value.payload);
+      const expected = to.core.expects(peer.id, frame.value.header);
+      const problem = expected ? to.holder.check(frame.value.header, frame.value.payload) : null;
       if (problem !== null) throw new Error(`own payload refused: ${problem}`);
       const kept = this.#feed(to.id, { type: "frame", from: peer.id, header: frame.value.header });
       if (kept) to.holder.keep(frame.value.header, frame.value.payload, peer.id);
