@@ -2,7 +2,7 @@
 // against a data channel transferred to the worker. Not a test: nothing fails on slow figures.
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import type { Page } from "playwright-core";
+import type { Page } from "playwright";
 import { unknownMessage } from "../coordinator/cli/usage.mjs";
 import { messageOf, ShoalError } from "../peer/wire/errors.ts";
 import type { BenchTab, Way } from "./data_channel_tab.ts";

@@ -2,7 +2,7 @@
 // Not a part of the run: a peer that dies is reported, and the run goes on without it. Whatever was started is ended.
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Browser, BrowserContext } from "playwright-core";
+import type { Browser, BrowserContext } from "playwright";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import { permissionsFor } from "./permissions.mjs";
 import { repositoryRoot } from "./root.ts";
@@ -143,7 +143,7 @@ function denoPeerArgs(joinLink: string, name: string): string[] {
  */
 async function loadChromium() {
   Deno.env.set("__IS_WSL_TEST__", "1");
-  return (await import("playwright-core")).chromium;
+  return (await import("playwright")).chromium;
 }
 
 async function launch(executablePath: string): Promise<Browser> {

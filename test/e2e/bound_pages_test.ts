@@ -1,7 +1,7 @@
 // The two pages as they ship, bound to a scripted coordinator and a scripted peer: what they ask, send and show.
 // The peer's module is replaced at its address, so this tests the pages and not the training.
 import assert from "node:assert/strict";
-import type { Browser, Page } from "playwright-core";
+import type { Browser, Page } from "playwright";
 import { inspection, invite, snapshot, status } from "../../web/fixtures_data.ts";
 import { type ApiHandler, buildPages, openBrowser, serveBuilt } from "./pages_support.ts";
 

@@ -1,7 +1,7 @@
 // Bundles a program for the browser with the project's own build plugins, and opens tabs that run it. No assertions.
 // The program is built in memory, once per test process; the browser is shared, a context and its server are not.
 import { fileURLToPath } from "node:url";
-import type { Browser, BrowserContext, Page } from "playwright-core";
+import type { Browser, BrowserContext, Page } from "playwright";
 import { build, loadConfigFromFile } from "vite";
 import type { TabSuite } from "./browser_entry.ts";
 import { type Built, openBrowser, serveBuilt } from "./pages_support.ts";

@@ -1,7 +1,7 @@
 // What must be shown in a real browser: the exact core's golden vectors, the link suite between two tabs and between a
 // tab and Deno, every kernel, and the GPU engine against the CPU engine of the same page. Everything runs in Chromium.
 import assert from "node:assert/strict";
-import type { Page } from "playwright-core";
+import type { Page } from "playwright";
 import { decodeTensor } from "../../peer/codec/codec.ts";
 import { createCpuEngine } from "../../peer/engine/cpu.ts";
 import type { StageBuild } from "../../peer/engine/engine.ts";

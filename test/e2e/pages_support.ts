@@ -1,7 +1,7 @@
 // What the page tests need round the pages: a build in memory, a server with a strict content policy, a browser.
 // No assertions here. What it opens is closed by its disposer.
 import { fileURLToPath } from "node:url";
-import { type Browser, chromium } from "playwright-core";
+import { type Browser, chromium } from "playwright";
 import { build } from "vite";
 
 const CONFIG_FILE = fileURLToPath(new URL("../../vite.config.ts", import.meta.url));

@@ -5,7 +5,7 @@ import { mkdir } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import { AxeBuilder } from "@axe-core/playwright";
-import type { Browser, Page } from "playwright-core";
+import type { Browser, Page } from "playwright";
 import { type Fixture, fixtures } from "../../web/fixtures.ts";
 import { buildPages, type Built, openBrowser, serveBuilt } from "./pages_support.ts";
 

@@ -1,7 +1,7 @@
 // A real swarm for tests: a coordinator in this process, real tabs with software WebGPU, a real Deno peer as a child process.
 // Everything it starts is ended by its disposer, by process id.
 import { fileURLToPath } from "node:url";
-import type { Browser, BrowserContext, Page } from "playwright-core";
+import type { Browser, BrowserContext, Page } from "playwright";
 import { permissionsFor } from "../../coordinator/cli/permissions.mjs";
 import type { CoordinatorEventLine } from "../../coordinator/core/run_state.ts";
 import { type Coordinator, startCoordinator } from "../../coordinator/main.ts";

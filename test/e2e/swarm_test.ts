@@ -2,7 +2,7 @@
 // loss falls, second holders agree on every state hash, a tab is closed and training goes on. No wall-clock assertions.
 import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
-import type { Page } from "playwright-core";
+import type { Page } from "playwright";
 import { startSwarm, type Swarm } from "./swarm_support.ts";
 
 const SHOTS = fileURLToPath(new URL("../screenshots/", import.meta.url));
