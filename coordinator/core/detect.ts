@@ -7,7 +7,7 @@ export const GAPS_KEPT = 64;
 /** With fewer gaps nothing is known about the peer yet, and the longest limit holds. */
 const GAPS_NEEDED = 16;
 /** Never less: a garbage collection or a burst of compiling must not look like a departure. */
-const LIMIT_LEAST_MS = 3_000;
+const LIMIT_LEAST_MS = 5_000;
 /** Deviations beyond the median that a gap may be long. */
 const DEVIATIONS = 6;
 

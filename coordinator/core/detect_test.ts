@@ -10,15 +10,15 @@ Deno.test("nothing is known of a newcomer: the longest limit holds", () => {
 });
 
 Deno.test("a steady peer is missed after seconds, a starved one gets its time, none more than the most", () => {
-  assert.equal(silenceLimitMs(new Array(16).fill(500), MOST), 3_500);
+  assert.equal(silenceLimitMs(new Array(16).fill(500), MOST), 5_500);
   const starved = Array.from({ length: 32 }, (_, i) => i % 2 === 0 ? 1_000 : 2_000);
-  assert.equal(silenceLimitMs(starved, MOST), 3_000 + 2_000 + 6 * 1_000);
+  assert.equal(silenceLimitMs(starved, MOST), 5_000 + 2_000 + 6 * 1_000);
   assert.equal(silenceLimitMs(new Array(32).fill(60_000), MOST), MOST);
 });
 
 Deno.test("one long stall among many beats changes the limit little", () => {
   const gaps = [...new Array(31).fill(500), 9_000];
-  assert.equal(silenceLimitMs(gaps, MOST), 3_500);
+  assert.equal(silenceLimitMs(gaps, MOST), 5_500);
 });
 
 Deno.test("gaps are kept up to their number", () => {
