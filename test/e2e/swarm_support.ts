@@ -17,7 +17,8 @@ export interface Swarm extends AsyncDisposable {
   coordinator: Coordinator;
   lines: CoordinatorEventLine[];
   outDir: string;
-  openTab(): Promise<Page>;
+  /** @param prepare runs on the empty page, before the join link is opened */
+  openTab(prepare?: (page: Page) => Promise<unknown>): Promise<Page>;
   startPeer(engine?: "wgsl" | "cpu"): Deno.ChildProcess;
   step(): number;
   until(what: string, holds: () => boolean): Promise<void>;
@@ -47,10 +48,11 @@ export async function startSwarm(changes: Record<string, unknown>): Promise<Swar
   });
   const children: Deno.ChildProcess[] = [];
   let browser: { browser: Browser; context: BrowserContext } | null = null;
-  const openTab = async () => {
+  const openTab = async (prepare?: (page: Page) => Promise<unknown>) => {
     browser ??= await openGpuBrowser();
     const page = await browser.context.newPage();
     page.setDefaultTimeout(PATIENCE_MS);
+    await prepare?.(page);
     await page.goto(coordinator.joinLink);
     return page;
   };

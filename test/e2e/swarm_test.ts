@@ -94,3 +94,51 @@ async function press(page: Page, name: RegExp): Promise<void> {
   }
   assert.fail(`Tab never reached the button ${name}`);
 }
+
+/** What a browser looks like in which WebRTC is switched off. */
+const NO_WEBRTC = "delete globalThis.RTCPeerConnection; delete globalThis.webkitRTCPeerConnection;";
+
+function isRelayed(peer: { direct: number; relayed: number }): boolean {
+  return peer.direct === 0 && peer.relayed === 1;
+}
+
+Deno.test("a tab without any direct path trains through the coordinator's relay", async () => {
+  await using swarm = await startSwarm({ n_stage: 2, min_peers: 2, sample_chars: 0, shadows: false });
+  const core = swarm.coordinator.shell.core.state;
+  swarm.startPeer("cpu");
+  const page = await swarm.openTab((page) => page.addInitScript(NO_WEBRTC));
+  await lend(page);
+  await swarm.until("4 steps", () => swarm.step() >= 4);
+  await swarm.until("word of the relay", () => Object.values(core.peers).filter(isRelayed).length === 2);
+  await shot(page, "live-relayed");
+});
+
+Deno.test("the GPU dies under a tab: it says so, the run goes on without a lost step, and the tab joins again", async () => {
+  await using swarm = await startSwarm({ n_stage: 2, min_peers: 2, sample_chars: 0 });
+  const core = swarm.coordinator.shell.core.state;
+  swarm.startPeer("cpu");
+  const page = await swarm.openTab();
+  await lend(page);
+  await swarm.until("3 steps", () => swarm.step() >= 3);
+  await killGpuProcess(page);
+  await page.getByRole("heading", { name: /graphics device was lost/i }).waitFor();
+  await shot(page, "live-device-lost");
+  const before = swarm.step();
+  await swarm.until("3 more steps", () => swarm.step() >= before + 3);
+  assert.equal(core.stepsRedone, 0);
+  await page.getByRole("button", { name: /join again/i }).click();
+  await lend(page);
+  await swarm.until(
+    "the tab's return",
+    () => core.status === "training" && (core.view?.stages[1]?.replicas.length ?? 0) > 1,
+  );
+});
+
+/** Ends this browser's own GPU process, found through its debugging protocol. */
+async function killGpuProcess(page: Page): Promise<void> {
+  const session = await page.context().browser()!.newBrowserCDPSession();
+  const { processInfo } = await session.send("SystemInfo.getProcessInfo");
+  const gpu = processInfo.find((process) => process.type === "GPU");
+  assert.ok(gpu, "the browser has no GPU process");
+  Deno.kill(gpu.id, "SIGKILL");
+}
