@@ -78,7 +78,7 @@ async function openCompute(wanted: "wgsl" | "cpu" | "auto"): Promise<Compute> {
   });
   if (wanted === "cpu") return cpu("chosen by --engine");
   try {
-    const gpu = await openDenoDevice();
+    const gpu = await openDenoDevice(wantedProvider());
     return {
       adapter: gpu.adapterName,
       engine: `wgsl (${gpu.provider})`,
@@ -89,6 +89,12 @@ async function openCompute(wanted: "wgsl" | "cpu" | "auto"): Promise<Compute> {
     if (wanted === "wgsl") throw error;
     return cpu(messageOf(error).slice(0, 200));
   }
+}
+
+/** SHOAL_GPU_PROVIDER=builtin or dawn names the WebGPU provider, for comparing them. */
+function wantedProvider(): { provider?: "builtin" | "dawn" } {
+  const named = Deno.env.get("SHOAL_GPU_PROVIDER");
+  return named === "builtin" || named === "dawn" ? { provider: named } : {};
 }
 
 type Teller = (line: Record<string, unknown>) => void;

@@ -248,9 +248,14 @@ export class Session {
 
   #feed(event: PeerEvent, keep: () => void = () => {}): void {
     if (this.#over || this.core === null) return;
-    for (const effect of this.core.step(event)) {
-      if (effect.do === "keep") keep();
-      else this.#perform(effect);
+    try {
+      for (const effect of this.core.step(event)) {
+        if (effect.do === "keep") keep();
+        else this.#perform(effect);
+      }
+    } catch (error) {
+      // A plan or an order that breaks an invariant: this peer leaves with the reason rather than compute on.
+      this.#fail(error);
     }
   }
 

@@ -1,6 +1,6 @@
 // Step accounting: which totals count, when a step is committed, when an evaluation is complete. Pure; mutates the turn's state.
 import type { PeerMessage } from "../../peer/wire/control.ts";
-import { learningRates } from "../../peer/model/schedule.ts";
+import { learningRate } from "../../peer/model/schedule.ts";
 import type { LossPoint } from "../../peer/wire/status.ts";
 import { peersOf } from "../../peer/wire/view.ts";
 import { afterBoundary } from "./boundary.ts";
@@ -70,7 +70,7 @@ function account(turn: Turn, lossTotals: LoggedTotal[], gradNorm: number): void 
   Object.assign(s, { trainLoss: loss, gradNorm, lastCommitAt: now, tokensTotal: s.tokensTotal + tokens });
   const step = s.committed + 1;
   addLoss(s.losses, { step, train: loss });
-  const lr = learningRates(config)[s.committed] ?? 0;
+  const lr = learningRate(config, s.committed);
   const peers = s.view === null ? 0 : peersOf(s.view).length;
   const line = { event: "step" as const, step, "train/loss": loss, lr, grad_norm: gradNorm };
   turn.out.push({ do: "report", line: { ...line, tokens_per_s: tokensPerSecond(turn), peers } });

@@ -1,5 +1,5 @@
 // What the pages and the metrics show of a run: a pure function of the core's state. Secrets are not in it.
-import { learningRates } from "../../peer/model/schedule.ts";
+import { learningRate } from "../../peer/model/schedule.ts";
 import { paramCount } from "../../peer/model/layout.ts";
 import type { GroupStatus } from "../../peer/wire/control.ts";
 import type { StagePlan } from "../../peer/wire/run.ts";
@@ -17,7 +17,7 @@ export function statusOf(s: RunCoreState, now: number): CoreStatus {
   return {
     ...{ state: s.status, reason: s.reason, gen: s.gen, step: s.committed, maxIters: s.target },
     ...{ trainLoss: s.trainLoss, valLoss: s.valLoss, gradNorm: s.gradNorm, tokensTotal: s.tokensTotal },
-    lr: learningRates(s.config)[Math.min(s.committed, s.config.max_iters - 1)] ?? 0,
+    lr: learningRate(s.config, Math.min(s.committed, s.config.max_iters - 1)),
     tokensPerS: s.status === "training" ? tokensPerSecond({ s }) : 0,
     params: paramCount(s.spec),
     losses: s.losses,

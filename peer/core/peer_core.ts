@@ -7,8 +7,9 @@ import type { Pass } from "../wire/control.ts";
 import { assert } from "../wire/errors.ts";
 import type { FrameHeader } from "../wire/frame.ts";
 import type { ModelSpec, RunConfig } from "../wire/run.ts";
-import { neighboursOf, ownerOf, roundOrder, stagesOf, tiedPartner, tiedReceivers } from "../wire/view.ts";
+import { neighboursOf, roundOrder, stagesOf, tiedPartner, tiedReceivers } from "../wire/view.ts";
 import { activationArrived, finished, gradientArrived } from "../schedule/executor.ts";
+import { exactCover } from "../exact/accumulate.ts";
 import { acceptFrame, partners } from "./accept.ts";
 import { beginRound, chooseOp, finishOp, type RoundContext } from "./round.ts";
 import {
@@ -190,10 +191,23 @@ export class PeerCore {
     const done = instance.progress !== null && finished(instance.progress);
     const others = partners(instance.plan, s.id);
     if (instance.phase === "computing" && done && others.every((peer) => instance.parts.includes(peer))) {
+      this.#checkCover(instance, others);
       instance.phase = "summing";
       const { gen } = s;
       s.jobs.push({ job: "sum", gen, step: round.step, stage: instance.plan.index, parts: others });
     } else if (instance.phase === "awaiting tied" && instance.tiedArrived) this.#seal(instance, true);
+  }
+
+  /** Invariant 3. Each part was accepted only with exactly its sender's share, so the shares say what the sum contains. */
+  #checkCover(instance: Instance, others: string[]): void {
+    const shares = instance.plan.replicas.filter((it) => others.includes(it.peer)).map((it) =>
+      it.microBatches
+    );
+    const cover = exactCover(
+      [instance.microBatches, ...shares],
+      this.state.config.gradient_accumulation_steps,
+    );
+    assert(cover.ok, `stage ${instance.plan.index} cannot be summed: ${cover.ok ? "" : cover.reason}`);
   }
 
   #onSummed(instance: Instance, out: PeerEffect[]): void {
@@ -268,7 +282,7 @@ export class PeerCore {
   #context(): RoundContext {
     const s = this.state;
     assert(s.view !== null && s.round !== null, "a round without a view");
-    return { state: s, view: s.view, round: s.round, owner: ownerOf };
+    return { state: s, view: s.view, round: s.round };
   }
 
   #pump(out: PeerEffect[]): void {

@@ -101,6 +101,22 @@ Deno.test("peer core: a step is logged once all frames are there, whatever their
   }
 });
 
+Deno.test("peer core: shares that are no exact cover are never summed, whatever the plan says", () => {
+  for (
+    const { share, why } of [{ share: [1], why: /3 is missing/ }, { share: [1, 2, 3], why: /micro-batch 2/ }]
+  ) {
+    const peer = new PeerHarness("c");
+    peer.view.stages[1]!.replicas[1]!.microBatches = share;
+    peer.load();
+    peer.step({ type: "open", gen: GEN, step: 0, pass: "train" });
+    feedStep(peer, 0, ["0", "2"]);
+    peer.work();
+    const part = peer.header("part", { set: share });
+    assert.throws(() => peer.step({ type: "frame", from: "d", header: part }), why);
+    assert.equal(peer.state.jobs.length, 0, "a sum was ordered");
+  }
+});
+
 Deno.test("peer core: frames of the next step that overtake its OPEN are kept and used", () => {
   for (const order of ORDERS) {
     const peer = PeerHarness.inRound("c");

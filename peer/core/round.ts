@@ -3,6 +3,7 @@
 import type { Pass } from "../wire/control.ts";
 import { assert } from "../wire/errors.ts";
 import type { StagePlan, View } from "../wire/run.ts";
+import { ownerOf } from "../wire/view.ts";
 import { finished, nextOp, opDone, progressFromView } from "../schedule/executor.ts";
 import { partners } from "./accept.ts";
 import type { FrameOut, Instance, Job, JobResult, PeerEffect, PeerState } from "./peer_state.ts";
@@ -11,7 +12,6 @@ export interface RoundContext {
   state: PeerState;
   view: View;
   round: { pass: Pass; step: number; order: number };
-  owner: (stage: StagePlan, microBatch: number, count: number) => string | null;
 }
 
 type OpJob = Job & { job: "op" };
@@ -32,7 +32,7 @@ export function beginRound(context: RoundContext): void {
 function beginEvaluation(context: RoundContext, instance: Instance): void {
   const { config, id } = context.state;
   const all = Array.from({ length: config.eval_iters }, (_, m) => m);
-  const own = all.filter((m) => context.owner(instance.plan, m, config.gradient_accumulation_steps) === id);
+  const own = all.filter((m) => ownerOf(instance.plan, m, config.gradient_accumulation_steps) === id);
   instance.progress = null;
   instance.evalLeft = own;
   instance.evalReady = instance.plan.embed ? [...own] : [];
@@ -81,7 +81,7 @@ function sendBoundary(
   const { state, view } = context;
   const target = view.stages[end.to];
   if (target === undefined) return;
-  const to = context.owner(target, end.job.microBatch, state.config.gradient_accumulation_steps);
+  const to = ownerOf(target, end.job.microBatch, state.config.gradient_accumulation_steps);
   assert(to !== null, `nobody owns micro-batch ${end.job.microBatch} of stage ${end.to}`);
   const { gen, pass, step, stage, microBatch } = end.job;
   const frame: FrameOut = {

@@ -24,7 +24,7 @@ async function createDawn(): Promise<GPU | null> {
 /**
  * openDevice for Deno. By default the built-in provider, and Dawn only where the built-in one has no adapter: Dawn's
  * readback is quicker (under 1 ms against 11 ms), but in Deno its polling leaves so much behind for the garbage collector
- * that the process stands still for about a second every twenty operations, and trains at half the speed.
+ * that the process stands still for about a second every twenty operations, and trains several times more slowly.
  */
 export async function openDenoDevice(options: Omit<OpenDeviceOptions, "dawn"> = {}): Promise<GpuDevice> {
   if (options.provider !== undefined) return await openDevice({ ...options, dawn: loadDawn });

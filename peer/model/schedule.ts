@@ -24,7 +24,8 @@ export function learningRates(config: RunConfig): Float64Array {
   return Float64Array.from({ length: config.max_iters }, (_, step) => learningRate(config, step));
 }
 
-function learningRate(config: RunConfig, step: number): number {
+/** lr[step] alone, for whoever needs one and not the table. */
+export function learningRate(config: RunConfig, step: number): number {
   const { learning_rate, min_lr, warmup_iters, lr_decay_iters } = config;
   if (step < warmup_iters) return learning_rate * (step + 1) / (warmup_iters + 1);
   if (step >= lr_decay_iters) return min_lr;
