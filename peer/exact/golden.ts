@@ -4,7 +4,7 @@
 import { initParams } from "../model/init.ts";
 import { EMBEDDING_NAME, splitLayers, type StageLayout, stageLayout } from "../model/layout.ts";
 import { nearNormal, randomStream } from "../model/random.ts";
-import type { ModelSpec } from "../wire/run.ts";
+import type { ModelSpec, ReduceId } from "../wire/run.ts";
 import { addInto, createAccumulator } from "./accumulate.ts";
 import { stateHash, totalHash } from "./hash.ts";
 import { applyTotal, totalNormSq } from "./optimizer.ts";
@@ -22,38 +22,44 @@ const SEED = 20_240_229;
 const CONFIG = { beta1: 0.9, beta2: 0.99, weight_decay: 0.1, grad_clip: 1 };
 
 /** Hashes of both stages' totals and states after each of ten steps of a tied model, 40 strings. */
-export function runGoldenScenario(): string[] {
+export function runGoldenScenario(reduce: ReduceId = "raw32"): string[] {
+  const config = { ...CONFIG, reduce };
   const states = splitLayers(SPEC, [1, 2]).map((stage) =>
     createState(stageLayout(SPEC, stage), initParams(SPEC, stage, SEED))
   );
   const hashes: string[] = [];
   for (let step = 0; step < STEPS; step++) {
-    const totals = states.map((state, index) => goldenTotal(state, index));
+    const totals = states.map((state, index) => goldenTotal(state, index, reduce));
     addTied(states, totals);
     hashes.push(...totals.map(totalHash));
     const gradNormSq = states.reduce(
-      (sum, state, index) => sum + stageNormSq(state, totals[index]!, index),
+      (sum, state, index) => sum + stageNormSq(state, totals[index]!, { index, reduce }),
       0,
     );
     const lr = 3e-3 / (step + 1);
     states.forEach((state, index) =>
-      applyTotal(state, totals[index]!, { microBatches: MICRO_BATCHES, lr, gradNormSq, config: CONFIG })
+      applyTotal(state, totals[index]!, { microBatches: MICRO_BATCHES, lr, gradNormSq, config })
     );
     hashes.push(...states.map(stateHash));
   }
   return hashes;
 }
 
-function stageNormSq(state: StageState, total: Int32Array, index: number): number {
+function stageNormSq(
+  state: StageState,
+  total: Int32Array,
+  { index, reduce }: { index: number; reduce: ReduceId },
+): number {
   const skip = new Set(index === 0 ? [] : [EMBEDDING_NAME]);
-  return totalNormSq(state, total, { microBatches: MICRO_BATCHES, skip });
+  return totalNormSq(state, total, { microBatches: MICRO_BATCHES, reduce, skip });
 }
 
-function goldenTotal(state: StageState, stage: number): Int32Array {
+function goldenTotal(state: StageState, stage: number, reduce: ReduceId): Int32Array {
   const sum = createAccumulator(state.layout.size).values;
   for (let m = 0; m < MICRO_BATCHES; m++) {
     const grad = goldenGradient(state.layout, [SEED, state.step, stage, m]);
-    addInto(sum, quantise(grad, state, { microBatches: MICRO_BATCHES }).values);
+    const rule = { microBatches: MICRO_BATCHES, reduce, seed: SEED, microBatch: m };
+    addInto(sum, quantise(grad, state, rule).values);
   }
   return sum;
 }

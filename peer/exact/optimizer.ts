@@ -2,15 +2,13 @@
 // Not a fast path: every f32 operation is rounded by Math.fround and nothing else of Math but sqrt (exact in IEEE) is
 // used, so that all holders get the same bits in any engine.
 import { assert } from "../wire/errors.ts";
-import type { RunConfig } from "../wire/run.ts";
+import type { ReduceId, RunConfig } from "../wire/run.ts";
 import { ceilLog2, powerOfTwo } from "./power.ts";
-import { blockShift } from "./quantise.ts";
+import { FINEST_EXPONENT, type Grid, gridShift, HEADROOM_BITS } from "./quantise.ts";
 import { blocksOf, type StageState } from "./state.ts";
 
 /** Exponents stay within ±60: larger ones would overflow f32 when squared, smaller ones carry no information. */
 export const EXPONENT_LIMIT = 60;
-/** The next gradient may be 2^3 times this one's before it saturates; a single micro-batch exceeds the mean. */
-const HEADROOM_BITS = 3;
 /** Norms are multiples of 2^-30, so that their double sums are exact below 2^23, whatever the cut into stages. */
 const NORM_GRID = powerOfTwo(30);
 const DEFAULT_EPS = 1e-8;
@@ -23,7 +21,7 @@ export interface StepOptions {
   lr: number;
   /** Sum of totalNormSq over all stages, a tied tensor once. */
   gradNormSq: number;
-  config: Pick<RunConfig, "beta1" | "beta2" | "weight_decay" | "grad_clip">;
+  config: Pick<RunConfig, "beta1" | "beta2" | "weight_decay" | "grad_clip" | "reduce">;
   /** Added to the root of the second moment; default 1e-8. */
   eps?: number;
 }
@@ -50,13 +48,14 @@ interface Factors {
 export function totalNormSq(
   state: StageState,
   total: Int32Array,
-  options: { microBatches: number; skip?: ReadonlySet<string> },
+  options: { microBatches: number; reduce: ReduceId; skip?: ReadonlySet<string> },
 ): number {
-  const { microBatches, skip } = options;
+  const { microBatches, reduce, skip } = options;
+  const grid = { microBatches, reduce, step: state.step };
   const sums = new Map<string, number>();
   for (const { index, start, end, tensor } of blocksOf(state.layout)) {
     if (skip?.has(tensor.name)) continue;
-    const unit = meanUnit(state.exponents[index]!, microBatches);
+    const unit = meanUnit(state.exponents[index]!, grid);
     let sum = 0;
     for (let i = start; i < end; i++) {
       const g = total[i]! * unit;
@@ -76,27 +75,34 @@ export function totalNormSq(
 export function applyTotal(state: StageState, total: Int32Array, options: StepOptions): number {
   assert(total.length === state.layout.size, `a total of ${total.length} values for ${state.layout.size}`);
   const factors = stepFactors(state.step + 1, options);
-  const { microBatches } = options;
+  const { microBatches, config: { reduce } } = options;
+  const grid = { microBatches, reduce, step: state.step };
   for (const { index, start, end, tensor } of blocksOf(state.layout)) {
     const exponent = state.exponents[index]!;
-    const unit = meanUnit(exponent, microBatches);
+    const unit = meanUnit(exponent, grid);
     const decay = tensor.shape.length === 2 ? factors.decay : 0;
     const peak = updateBlock(state, total, { ...factors, start, end, unit, decay });
-    state.exponents[index] = nextExponent(exponent, peak * unit);
+    state.exponents[index] = nextExponent(exponent, peak * unit, grid);
   }
   state.step++;
   return factors.clip;
 }
 
-/** e' = max(ceil(log2(peak)) + 3, e - 1) within ±60; the peak is the block's largest |mean gradient|. */
-export function nextExponent(exponent: number, peak: number): number {
-  const wanted = peak > 0 ? Math.max(ceilLog2(peak) + HEADROOM_BITS, exponent - 1) : exponent - 1;
-  return Math.max(-EXPONENT_LIMIT, Math.min(EXPONENT_LIMIT, wanted));
+/**
+ * e' = max(ceil(log2(peak)) + 3, e - 1) within ±60; the peak is the block's largest |mean gradient|. For int8 it does not
+ * fall below FINEST_EXPONENT, and the first step, whose own exponents were a guess, sets it without the slow fall.
+ */
+export function nextExponent(exponent: number, peak: number, grid: Pick<Grid, "reduce" | "step">): number {
+  const int8 = grid.reduce === "int8";
+  const least = int8 ? FINEST_EXPONENT : -EXPONENT_LIMIT;
+  const fallen = int8 && grid.step === 0 ? least : exponent - 1;
+  const wanted = peak > 0 ? Math.max(ceilLog2(peak) + HEADROOM_BITS, fallen) : fallen;
+  return Math.max(least, Math.min(EXPONENT_LIMIT, wanted));
 }
 
 /** What a total of 1 means in the mean gradient: 2^-k / N. */
-function meanUnit(exponent: number, microBatches: number): number {
-  return powerOfTwo(-blockShift(exponent, microBatches)) / microBatches;
+function meanUnit(exponent: number, grid: Grid): number {
+  return powerOfTwo(-gridShift(exponent, grid)) / grid.microBatches;
 }
 
 function stepFactors(step: number, options: StepOptions): Factors {

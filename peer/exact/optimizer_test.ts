@@ -5,15 +5,20 @@ import { initParams } from "../model/init.ts";
 import { EMBEDDING_NAME, splitLayers, stageLayout } from "../model/layout.ts";
 import { addInto, createAccumulator } from "./accumulate.ts";
 import { applyTotal, nextExponent, totalNormSq } from "./optimizer.ts";
-import { quantise } from "./quantise.ts";
-import { cloneState, createState, type StageState, tensorSlice } from "./state.ts";
+import type { ReduceId } from "../wire/run.ts";
+import { FINEST_EXPONENT, gridShift, quantise } from "./quantise.ts";
+import { blocksOf, cloneState, createState, type StageState, tensorSlice } from "./state.ts";
 import { paddingOf, SPEC, testGradient, testState } from "./testing_data.ts";
 
-const CONFIG = { beta1: 0.9, beta2: 0.99, weight_decay: 0.1, grad_clip: 1 };
+const CONFIG = { beta1: 0.9, beta2: 0.99, weight_decay: 0.1, grad_clip: 1, reduce: "raw32" as ReduceId };
+const RAW = { reduce: "raw32" as const, seed: 0, microBatch: 0 };
 
-function totalOf(state: StageState, grads: Float32Array[]): Int32Array {
+function totalOf(state: StageState, grads: Float32Array[], reduce: ReduceId = "raw32"): Int32Array {
   const sum = createAccumulator(state.layout.size).values;
-  for (const grad of grads) addInto(sum, quantise(grad, state, { microBatches: grads.length }).values);
+  grads.forEach((grad, microBatch) => {
+    const rule = { microBatches: grads.length, reduce, seed: 4, microBatch };
+    addInto(sum, quantise(grad, state, rule).values);
+  });
   return sum;
 }
 
@@ -50,7 +55,7 @@ Deno.test("optimizer: thirty steps agree with AdamW in doubles", () => {
   const expected = referenceSteps(state, steps, lr);
   for (const grads of steps) {
     const total = totalOf(state, grads);
-    const gradNormSq = totalNormSq(state, total, { microBatches: 3 });
+    const gradNormSq = totalNormSq(state, total, { microBatches: 3, reduce: "raw32" });
     applyTotal(state, total, { microBatches: 3, lr, gradNormSq, config: CONFIG });
   }
   assert.equal(state.step, 30);
@@ -96,28 +101,32 @@ Deno.test("optimizer: the norm is that of the mean gradient and skips what it is
   const grad = testGradient(state.layout, { seed: 4, scale: 0.1 });
   const total = totalOf(state, [grad, grad, grad]);
   const exact = grad.reduce((sum, g) => sum + g * g, 0);
-  const norm = totalNormSq(state, total, { microBatches: 3 });
+  const norm = totalNormSq(state, total, { microBatches: 3, reduce: "raw32" });
   assert.ok(Math.abs(norm / exact - 1) < 1e-6);
   const { start, end } = tensorSlice(state.layout, EMBEDDING_NAME);
   const skipped = grad.subarray(start, end).reduce((sum, g) => sum + g * g, 0);
-  const rest = totalNormSq(state, total, { microBatches: 3, skip: new Set([EMBEDDING_NAME]) });
+  const rest = totalNormSq(state, total, {
+    ...{ microBatches: 3, reduce: "raw32" },
+    skip: new Set([EMBEDDING_NAME]),
+  });
   assert.ok(Math.abs((norm - rest) / skipped - 1) < 1e-6);
 });
 
 Deno.test("optimizer: any cut into stages gives the same norm and weights, bit for bit", () => {
   const spec = { ...SPEC, n_layer: 3 };
-  const train = (weights: number[]) => {
+  const train = (weights: number[], reduce: ReduceId = "raw32") => {
+    const config = { ...CONFIG, reduce };
     const states = splitLayers(spec, weights).map((stage) =>
       createState(stageLayout(spec, stage), initParams(spec, stage, 1))
     );
     const norms: number[] = [];
     for (let step = 0; step < 3; step++) {
-      const totals = states.map((state) => totalOf(state, namedGradients(state, step)));
-      const parts = totals.map((total, i) => totalNormSq(states[i]!, total, { microBatches: 2 }));
+      const totals = states.map((state) => totalOf(state, namedGradients(state, step), reduce));
+      const parts = totals.map((total, i) => totalNormSq(states[i]!, total, { microBatches: 2, reduce }));
       const gradNormSq = parts.reduce((a, b) => a + b, 0);
       norms.push(gradNormSq);
       states.forEach((state, i) =>
-        applyTotal(state, totals[i]!, { microBatches: 2, lr: 0.1, gradNormSq, config: CONFIG })
+        applyTotal(state, totals[i]!, { microBatches: 2, lr: 0.1, gradNormSq, config })
       );
     }
     return { norms, tensors: tensorsOf(states) };
@@ -126,6 +135,10 @@ Deno.test("optimizer: any cut into stages gives the same norm and weights, bit f
   assert.ok(whole.norms.every((norm) => norm > 1));
   assert.deepEqual(train([1, 2]), whole);
   assert.deepEqual(train([1, 1, 1]), whole);
+  const int8 = train([1], "int8");
+  assert.notDeepEqual(int8, whole);
+  assert.deepEqual(train([1, 2], "int8"), int8);
+  assert.deepEqual(train([1, 1, 1], "int8"), int8);
 });
 
 /** Two gradients that depend on tensor and step only. */
@@ -150,38 +163,76 @@ function tensorsOf(states: StageState[]): [string, Float32Array][] {
 }
 
 Deno.test("optimizer: exponents jump up with the peak, decay by one, and stay within ±60", () => {
-  assert.equal(nextExponent(0, 1), 3);
-  assert.equal(nextExponent(0, 1.1), 4);
-  assert.equal(nextExponent(0, 2 ** -10), -1);
-  assert.equal(nextExponent(-6, 2 ** -10), -7);
-  assert.equal(nextExponent(0, 0), -1);
-  assert.equal(nextExponent(-60, 0), -60);
-  assert.equal(nextExponent(60, 2 ** 61), 60);
+  const next = (exponent: number, peak: number) => nextExponent(exponent, peak, { reduce: "raw32", step: 0 });
+  assert.equal(next(0, 1), 3);
+  assert.equal(next(0, 1.1), 4);
+  assert.equal(next(0, 2 ** -10), -1);
+  assert.equal(next(-6, 2 ** -10), -7);
+  assert.equal(next(0, 0), -1);
+  assert.equal(next(-60, 0), -60);
+  assert.equal(next(60, 2 ** 61), 60);
   fc.assert(
     fc.property(fc.integer({ min: -60, max: 60 }), fc.double({ min: 1e-18, max: 1e15 }), (e, peak) => {
-      const next = nextExponent(e, peak);
-      assert.ok(2 ** next >= 8 * peak || next === 60);
-      assert.ok(next >= Math.max(e - 1, -60));
+      const got = next(e, peak);
+      assert.ok(2 ** got >= 8 * peak || got === 60);
+      assert.ok(got >= Math.max(e - 1, -60));
     }),
     { seed: 8 },
   );
+});
+
+Deno.test("optimizer: int8's exponents start at the first peak and end where epsilon makes them pointless", () => {
+  const first = (peak: number) => nextExponent(0, peak, { reduce: "int8", step: 0 });
+  const later = (exponent: number, peak: number) => nextExponent(exponent, peak, { reduce: "int8", step: 1 });
+  assert.equal(first(2 ** -10), -7);
+  assert.equal(first(1), 3);
+  assert.equal(first(0), FINEST_EXPONENT);
+  assert.equal(later(0, 2 ** -10), -1);
+  assert.equal(later(-6, 2 ** -5), -2);
+  assert.equal(later(0, 0), -1);
+  assert.equal(later(FINEST_EXPONENT, 0), FINEST_EXPONENT);
+  assert.equal(later(FINEST_EXPONENT, 2 ** -50), FINEST_EXPONENT);
+  assert.equal(later(60, 2 ** 61), 60);
+});
+
+Deno.test("optimizer: with int8 the mean of a total is the mean gradient, at every step", () => {
+  const state = testState();
+  for (const scale of [0.01, 0.01, 0.02, 0.001]) {
+    const grads = [0, 1, 2, 3].map((seed) => testGradient(state.layout, { seed, scale }));
+    const exact = grads.reduce((sum, grad) => sum + grad.reduce((s, g, i) => s + g * grads[0]![i]!, 0), 0) /
+      4;
+    const { microBatches, reduce } = { microBatches: 4, reduce: "int8" as const };
+    const total = totalOf(state, grads, reduce);
+    let product = 0;
+    for (const { index, start, end } of blocksOf(state.layout)) {
+      const unit = 2 ** -gridShift(state.exponents[index]!, { microBatches, reduce, step: state.step });
+      for (let i = start; i < end; i++) product += total[i]! * unit / 4 * grads[0]![i]!;
+    }
+    assert.ok(Math.abs(product / exact - 1) < 0.02, `${product} instead of ${exact}`);
+    const gradNormSq = totalNormSq(state, total, { microBatches, reduce });
+    const config = { ...CONFIG, grad_clip: 0, reduce };
+    const before = state.m.slice();
+    applyTotal(state, total, { microBatches, lr: 0, gradNormSq, config });
+    const moved = state.m.reduce((sum, m, i) => sum + (m - 0.9 * before[i]!) * 10 * grads[0]![i]!, 0);
+    assert.ok(Math.abs(moved / exact - 1) < 0.02, `the moments moved by ${moved} instead of ${exact}`);
+  }
 });
 
 Deno.test("optimizer: a block that saturated recovers in the next step", () => {
   const state = testState(-20);
   const grad = testGradient(state.layout, { seed: 5, scale: 2 ** -18 });
   const options = { microBatches: 1, lr: 0.1, gradNormSq: 1, config: CONFIG };
-  const first = quantise(grad, state, { microBatches: 1 });
+  const first = quantise(grad, state, { microBatches: 1, ...RAW });
   assert.ok(first.saturated > 0);
   applyTotal(state, first.values, options);
-  assert.equal(quantise(grad, state, { microBatches: 1 }).saturated, 0);
+  assert.equal(quantise(grad, state, { microBatches: 1, ...RAW }).saturated, 0);
 });
 
 Deno.test("optimizer: the largest totals at the largest exponent stay finite", () => {
   const state = testState(60);
   const total = new Int32Array(state.layout.size);
   for (const { offset, size } of state.layout.tensors) total.fill(-0x80000000, offset, offset + size);
-  const gradNormSq = totalNormSq(state, total, { microBatches: 1 });
+  const gradNormSq = totalNormSq(state, total, { microBatches: 1, reduce: "raw32" });
   applyTotal(state, total, { microBatches: 1, lr: 0.1, gradNormSq, config: { ...CONFIG, grad_clip: 0 } });
   assert.ok([state.params, state.m, state.v].every((array) => array.every(Number.isFinite)));
 });
