@@ -50,6 +50,8 @@ Deno.test("config: wrong types and values out of range are named", () => {
     [{ tie_word_embeddings: 1 }, /tie_word_embeddings is 1; use true or false/],
     [{ schedule: "zigzag" }, /schedule is "zigzag"; use one of gpipe, 1f1b, dynamic/],
     [{ codec_forward: null }, /codec_forward is null; use one of raw32/],
+    [{ reduce: "int4" }, /reduce is "int4"; use one of int8, raw32/],
+    [{ reduce: 8 }, /reduce is 8; use one of int8, raw32/],
     [{ dataset: "" }, /dataset is ""/],
     [{ dataset: undefined }, /dataset is undefined/],
     [{ iceServers: [{ urls: "http://x" }] }, /iceServers is/],
@@ -87,6 +89,7 @@ Deno.test("config: flags' texts become values of the key's type", () => {
   assert.equal(parseConfigValue("tie_word_embeddings", "true"), true);
   assert.equal(parseConfigValue("dataset", "12"), "12");
   assert.equal(parseConfigValue("schedule", "1f1b"), "1f1b");
+  assert.equal(readConfig({ reduce: parseConfigValue("reduce", "raw32") }).reduce, "raw32");
   assert.match(refusal({ n_layer: parseConfigValue("n_layer", "six") }), /n_layer is "six"/);
 });
 

@@ -5,24 +5,28 @@ import * as v from "valibot";
 import { refuse, type Result } from "./errors.ts";
 import type { ModelSpec, RunConfig, View } from "./run.ts";
 import { shapeProblem } from "./shape.ts";
+import { count, COUNT_MAX, id, measure, small, text } from "./values.ts";
+import { Exported, Kept, Offer, RestoreFailed, type SnapshotOrder, Unkept } from "./snapshots.ts";
 import type { LossPoint, RunState } from "./status.ts";
 
 /** Raised whenever a message or frame changes meaning; both sides must agree exactly. */
-export const PROTOCOL_VERSION = 1;
+export const PROTOCOL_VERSION = 2;
 /** Without it one message could make the receiver hold arbitrary memory. */
 export const CONTROL_BYTES_MAX = 1 << 20;
 /** Longest SDP or candidate text that is carried; a real one is below 10 kB. */
 const SIGNAL_CHARS_MAX = 64 * 1024;
-const TEXT_CHARS_MAX = 512;
-/** Micro-batches per step never exceed this (config.ts), nor do stages. */
-const COUNT_MAX = 256;
-
-const text = v.pipe(v.string(), v.maxLength(TEXT_CHARS_MAX));
-const id = v.pipe(v.string(), v.minLength(1), v.maxLength(64));
-const count = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(0xffffffff));
-const small = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(COUNT_MAX));
-const measure = v.pipe(v.number(), v.finite(), v.minValue(0));
 const pass = v.picklist(["train", "eval"]);
+
+/** Which state a returning peer holds: per stage the committed steps in it and its hash, under the cut of `cut`. */
+const HaveSchema = v.object({
+  cut: count,
+  stages: v.pipe(
+    v.array(v.object({ stage: small, step: count, hash: id, logged: v.optional(v.boolean()) })),
+    v.maxLength(COUNT_MAX),
+  ),
+});
+export type Have = v.InferOutput<typeof HaveSchema>;
+const Resume = v.object({ peer: id, ticket: v.pipe(v.string(), v.maxLength(128)), epoch: id });
 
 const Hello = v.object({
   type: v.literal("hello"),
@@ -32,6 +36,9 @@ const Hello = v.object({
   adapter: text,
   engine: text,
   name: v.optional(text),
+  /** It has lost its coordinator in mid-run and asks to go on as who it was. */
+  resume: v.optional(Resume),
+  have: v.optional(HaveSchema),
 });
 const Measured = v.object({ type: v.literal("measured"), blockMs: measure, memoryBytes: measure });
 const Heartbeat = v.object({
@@ -42,6 +49,12 @@ const Heartbeat = v.object({
   direct: small,
   relayed: small,
   hidden: v.boolean(),
+  recomputed: measure,
+  recoveryBytes: measure,
+  retainedBytes: measure,
+  fenced: v.optional(measure),
+  snapshotBytes: v.optional(measure),
+  snapshotSpared: v.optional(measure),
 });
 const Signal = v.object({
   type: v.literal("signal"),
@@ -51,15 +64,21 @@ const Signal = v.object({
 const Ready = v.object({ type: v.literal("ready"), gen: count });
 const Logged = v.object({
   type: v.literal("logged"),
-  gen: count,
+  cut: count,
   step: count,
   stage: small,
   hash: id,
   gradNormSq: measure,
-  lossSum: v.pipe(v.number(), v.finite()),
-  lossCount: small,
   saturated: measure,
   nonFinite: measure,
+});
+const Losses = v.object({
+  type: v.literal("losses"),
+  cut: count,
+  step: count,
+  stage: small,
+  microBatches: v.pipe(v.array(small), v.maxLength(COUNT_MAX)),
+  losses: v.pipe(v.array(v.pipe(v.number(), v.finite())), v.maxLength(COUNT_MAX)),
 });
 const Evaluated = v.object({
   type: v.literal("evaluated"),
@@ -69,10 +88,21 @@ const Evaluated = v.object({
   lossSum: v.pipe(v.number(), v.finite()),
   lossCount: small,
 });
-const Applied = v.object({ type: v.literal("applied"), gen: count, step: count, stage: small, hash: id });
+const Applied = v.object({
+  type: v.literal("applied"),
+  cut: count,
+  step: count,
+  stage: small,
+  hash: id,
+});
+const Warm = v.object({ type: v.literal("warm"), cut: count, stage: small });
+const WantTotal = v.object({ type: v.literal("want-total"), cut: count, step: count, stage: small });
+const NoTotal = v.object({ type: v.literal("no-total"), cut: count, step: count, stage: small, to: id });
+const WantState = v.object({ type: v.literal("want-state"), cut: count, stage: small, reason: text });
 const LinkLost = v.object({ type: v.literal("link-lost"), gen: count, peer: id, reason: text });
 const Leave = v.object({ type: v.literal("leave"), reason: text });
 const Pause = v.object({ type: v.literal("pause"), paused: v.boolean() });
+const Goodbye = v.object({ type: v.literal("goodbye"), reason: text });
 
 const PeerMessageSchema = v.variant("type", [
   Hello,
@@ -81,11 +111,22 @@ const PeerMessageSchema = v.variant("type", [
   Signal,
   Ready,
   Logged,
+  Losses,
   Evaluated,
   Applied,
+  Warm,
+  WantTotal,
+  NoTotal,
+  WantState,
+  Kept,
+  Unkept,
+  Exported,
+  RestoreFailed,
+  Offer,
   LinkLost,
   Leave,
   Pause,
+  Goodbye,
 ]);
 /** What a peer says. `pass` "eval" rounds run forward only; `step` counts committed steps before the round. */
 export type PeerMessage = v.InferOutput<typeof PeerMessageSchema>;
@@ -119,6 +160,12 @@ export interface Welcome {
   /** Proves over HTTP that a request comes from this very peer. */
   ticket: string;
   heartbeatMs: number;
+  /** Changes when the run was set back: a smaller `committed` is then no mistake. */
+  epoch: string;
+  /** Committed steps of the run. */
+  committed: number;
+  /** The peer is who it was before its coordinator restarted, and goes on with what it holds. */
+  resumed: boolean;
 }
 
 export interface GroupStatus {
@@ -136,10 +183,19 @@ export interface GroupStatus {
 export type CoordinatorMessage =
   | Welcome
   | { type: "refused"; code: string; reason: string }
-  | { type: "view"; view: View; source: StateSource | null }
+  /** `epoch` is added by whoever keeps the run's log; the core knows nothing of it. */
+  | { type: "view"; view: View; source: StateSource | null; epoch?: string }
   | { type: "open"; gen: number; step: number; pass: Pass }
-  | { type: "commit"; gen: number; step: number; gradNormSq: number }
-  | { type: "snapshot"; gen: number; step: number; stage: number }
+  /** `hashes` of every stage's total: what is applied has this hash, or is fetched from a holder that logged it. */
+  | { type: "commit"; cut: number; step: number; gradNormSq: number; hashes: string[] }
+  | { type: "snapshot"; cut: number; step: number; stage: number }
+  /** The stage's total of the open step has this hash; it will be sent by another holder. */
+  | { type: "adopt"; cut: number; step: number; stage: number; hash: string }
+  /** Send your total of this step to that holder. */
+  | { type: "send-total"; cut: number; step: number; stage: number; to: string }
+  /** A learner's state: fetch this file, then the totals of the steps since. */
+  | { type: "state"; cut: number; step: number; stage: number; file: StateFile }
+  | SnapshotOrder
   | { type: "signal"; peer: string; data: string }
   | GroupStatus
   /** `mayReturn`: it was only silent or slow (a closed lid, a busy machine) and is welcome as a new peer. */
@@ -153,6 +209,12 @@ export const COORDINATOR_MESSAGE_TYPES = [
   "open",
   "commit",
   "snapshot",
+  "adopt",
+  "send-total",
+  "state",
+  "keep",
+  "snapshot-out",
+  "restore",
   "signal",
   "status",
   "kicked",

@@ -32,41 +32,78 @@ const PEER_SAMPLES: PeerSamples = {
   hello: {
     ...{ type: "hello", version: PROTOCOL_VERSION, token: "t", runtime: "tab", adapter: "a", engine: "e" },
     name: "n",
+    resume: { peer: "tab-1", ticket: "t", epoch: "e" },
+    have: { cut: 1, stages: [{ stage: 0, step: 5, hash: "h", logged: true }] },
   },
   measured: { type: "measured", blockMs: 1.5, memoryBytes: 4e9 },
   heartbeat: {
     ...{ type: "heartbeat", stepMs: 0, bytesUp: 2 ** 40, bytesDown: 1, direct: 2, relayed: 0, hidden: true },
+    ...{
+      recomputed: 3,
+      recoveryBytes: 4e6,
+      retainedBytes: 5e6,
+      fenced: 6,
+      snapshotBytes: 7e6,
+      snapshotSpared: 8,
+    },
   },
   signal: { type: "signal", peer: "tab-1", data: "7|offer" },
   ready: { type: "ready", gen: 0xffffffff },
   logged: {
-    ...{ type: "logged", gen: 1, step: 2, stage: 3, hash: "h", gradNormSq: 0.5, lossSum: -1 },
-    ...{ lossCount: 4, saturated: 5, nonFinite: 6 },
+    ...{ type: "logged", cut: 1, step: 2, stage: 3, hash: "h", gradNormSq: 0.5, saturated: 5, nonFinite: 6 },
   },
+  losses: { type: "losses", cut: 1, step: 2, stage: 3, microBatches: [0, 255], losses: [-1.5, 2.25] },
   evaluated: { type: "evaluated", gen: 1, step: 2, stage: 3, lossSum: 2.25, lossCount: 4 },
-  applied: { type: "applied", gen: 1, step: 2, stage: 3, hash: "h" },
+  applied: { type: "applied", cut: 1, step: 2, stage: 3, hash: "h" },
+  warm: { type: "warm", cut: 1, stage: 3 },
+  "want-total": { type: "want-total", cut: 1, step: 2, stage: 3 },
+  "no-total": { type: "no-total", cut: 1, step: 2, stage: 3, to: "tab-4" },
+  "want-state": { type: "want-state", cut: 1, stage: 3, reason: "404" },
+  kept: {
+    ...{ type: "kept", step: 2, firstLayer: 0, endLayer: 1, k: 3, index: 3, totalBytes: 9e6, hash: "h" },
+    ...{ bytes: 3e6, spared: 7 },
+  },
+  unkept: { type: "unkept", step: 2, firstLayer: 0, endLayer: 1, reason: "no room" },
+  exported: { type: "exported", cut: 1, step: 2, stage: 3, hash: "h", own: true },
+  "restore-failed": { type: "restore-failed", cut: 1, step: 2, stage: 3, reason: "a shard is missing" },
+  offer: { type: "offer", states: [{ firstLayer: 0, endLayer: 1, step: 2, hash: "h" }] },
   "link-lost": { type: "link-lost", gen: 1, peer: "deno-2", reason: "" },
   leave: { type: "leave", reason: "asked" },
   pause: { type: "pause", paused: false },
+  goodbye: { type: "goodbye", reason: "its page was closed" },
 };
 
+const FILE = { stage: 1, firstLayer: 1, endLayer: 2, embed: false, head: true, bytes: 9, hash: "h" };
 const VIEW = {
-  ...{ gen: 1, baseStep: 0, stages: [], schedule: "dynamic" as const },
+  ...{ gen: 2, cut: 1, baseStep: 0, stages: [], schedule: "dynamic" as const },
   ...{ codecForward: "raw32" as const, codecBackward: "f16s" as const },
 };
 
 const COORDINATOR_SAMPLES: CoordinatorSamples = {
   welcome: {
     ...{ type: "welcome", peer: "tab-1", incarnation: 1, ticket: "x", heartbeatMs: 500 },
+    ...{ epoch: "e", committed: 7, resumed: true },
     corpus: { tokens: 9, bytesPerToken: 1, hash: "00" },
     config: { n_layer: 4 } as RunConfig,
     spec: { n_layer: 4 } as ModelSpec,
   },
   refused: { type: "refused", code: "bad-token", reason: "no" },
-  view: { type: "view", view: VIEW, source: null },
+  view: { type: "view", view: VIEW, source: null, epoch: "e" },
   open: { type: "open", gen: 1, step: 2, pass: "eval" },
-  commit: { type: "commit", gen: 1, step: 2, gradNormSq: 0.1 },
-  snapshot: { type: "snapshot", gen: 1, step: 2, stage: 3 },
+  commit: { type: "commit", cut: 1, step: 2, gradNormSq: 0.1, hashes: ["h0", "h1"] },
+  snapshot: { type: "snapshot", cut: 1, step: 2, stage: 3 },
+  adopt: { type: "adopt", cut: 1, step: 2, stage: 3, hash: "h" },
+  "send-total": { type: "send-total", cut: 1, step: 2, stage: 3, to: "tab-2" },
+  state: { type: "state", cut: 1, step: 2, stage: 1, file: FILE },
+  keep: { type: "keep", order: { order: "link", peer: "tab-2" } },
+  "snapshot-out": {
+    ...{ type: "snapshot-out", cut: 1, step: 2, stage: 3, k: 2, keepers: [{ peer: "tab-2", index: 0 }] },
+  },
+  restore: {
+    ...{ type: "restore", cut: 1, step: 2, stage: 1, firstLayer: 1, endLayer: 2, hash: "h" },
+    snapshot: { step: 2, firstLayer: 1, endLayer: 2, k: 2, totalBytes: 9, hash: "h" },
+    keepers: [{ peer: "tab-2", index: 0 }],
+  },
   signal: { type: "signal", peer: "tab-2", data: "7|answer" },
   status: {
     ...{ type: "status", state: "training", reason: "r", step: 3, groupStepMs: 10.5 },
@@ -96,8 +133,8 @@ Deno.test("control: every message of the coordinator comes back as it was", () =
   }
 });
 
-Deno.test("control: an absent name is not sent, and an unknown field is ignored", () => {
-  const { name: _, ...hello } = PEER_SAMPLES.hello;
+Deno.test("control: what a first hello leaves out is not sent, and an unknown field is ignored", () => {
+  const { name: _, resume: _resume, have: _have, ...hello } = PEER_SAMPLES.hello;
   const decoded = decodePeerMessage(encode({ ...hello, colour: "blue" }));
   assert.deepEqual(decoded, { ok: true, value: hello });
 });
@@ -131,6 +168,43 @@ const KINDS: Record<string, { fits: unknown[]; not: unknown[] }> = {
   id: { fits: ["x", "x".repeat(64)], not: ["", "x".repeat(65), 1, {}] },
   blob: { fits: ["", "x".repeat(65_536)], not: ["x".repeat(65_537), 1] },
   flag: { fits: [true, false], not: [0, "true", null] },
+  Resume: {
+    fits: [{ peer: "x", ticket: "", epoch: "e".repeat(64) }],
+    not: [
+      ...[{}, null, "x", [], { ticket: "t", epoch: "e" }, { peer: "x", epoch: "e" }, {
+        peer: "x",
+        ticket: "t",
+      }],
+      ...[{ peer: "", ticket: "t", epoch: "e" }, { peer: "x", ticket: "t".repeat(129), epoch: "e" }],
+      { peer: "x", ticket: "t", epoch: "" },
+    ],
+  },
+  Have: {
+    fits: [{ cut: 0, stages: [] }, { cut: 1, stages: Array(256).fill({ stage: 256, step: 9, hash: "h" }) }],
+    not: [
+      ...[{}, null, [], { cut: -1, stages: [] }, { cut: 1, stages: {} }, { cut: 1, stages: [7] }],
+      { cut: 1, stages: Array(257).fill({ stage: 0, step: 9, hash: "h" }) },
+      { cut: 1, stages: [{ stage: 257, step: 9, hash: "h" }] },
+      { cut: 1, stages: [{ stage: 0, step: 0.5, hash: "h" }] },
+      { cut: 1, stages: [{ stage: 0, step: 1, hash: "" }] },
+      { cut: 1, stages: [{ stage: 0, step: 1, hash: "h", logged: 1 }] },
+    ],
+  },
+  "list of small": {
+    fits: [[], [0, 256], Array(256).fill(7)],
+    not: [Array(257).fill(7), [257], ["1"], {}, 1],
+  },
+  "list of number": {
+    fits: [[], [-1e300, 0], Array(256).fill(0.5)],
+    not: [Array(257).fill(0.5), [NaN], [Infinity], ["1"], {}, null],
+  },
+  "list of State": {
+    fits: [[], Array(256).fill({ firstLayer: 0, endLayer: 256, step: 9, hash: "h" })],
+    not: [
+      ...[Array(257).fill({ firstLayer: 0, endLayer: 1, step: 9, hash: "h" }), {}, null, [7]],
+      ...[[{ firstLayer: 257, endLayer: 1, step: 9, hash: "h" }], [{ firstLayer: 0, endLayer: 1, step: 9 }]],
+    ],
+  },
   '"tab" or "deno"': { fits: ["tab", "deno"], not: ["node", "", 1, "constructor"] },
 };
 

@@ -8,7 +8,7 @@ import type { CodecId } from "./run.ts";
 /** First four bytes of a frame, "SHOL" read as a little-endian number. */
 export const FRAME_MAGIC = 0x4c4f4853;
 /** Version of this layout; peers of another version are refused in the handshake and again here. */
-export const FRAME_VERSION = 1;
+export const FRAME_VERSION = 2;
 export const FRAME_HEADER_BYTES = 96;
 /**
  * Bounds what one frame can make a receiver allocate: 64 MiB is 16 M values of f32, far above any boundary
@@ -16,20 +16,29 @@ export const FRAME_HEADER_BYTES = 96;
  */
 export const FRAME_PAYLOAD_BYTES_MAX = 64 * 1024 * 1024;
 export const FRAME_BYTES_MAX = FRAME_HEADER_BYTES + FRAME_PAYLOAD_BYTES_MAX;
+/** The longest snapshot message: the offer of a shard of 1 GiB. */
+export const SNAPSHOT_PAYLOAD_BYTES_MAX = 299_648;
 /** Micro-batches that the set of a partial sum can name; one more would not fit the 32-byte bitset. */
 export const FRAME_SET_MAX = 256;
 /** Beyond this a power of two times a decoded value could leave the range of f32. */
 export const EXPONENT_MAX = 100;
 /** Values in one i8b64 block, which share one scale. */
 export const I8_BLOCK = 64;
+/** Values in one block of packed integers, which share one width; w bits of each are then w whole words of 64 bits. */
+export const PACK_BLOCK = 64;
 
-export type FrameKind = "activation" | "gradient" | "part" | "tied";
-export type FrameCodec = CodecId | "int32";
+export type FrameKind = "activation" | "gradient" | "part" | "tied" | "total" | "shard" | "snapshot";
+/** "bytes": the payload has a layout of its own, one value is one byte. */
+export type FrameCodec = CodecId | SumCodec | "bytes";
+/** How sums of quantised gradients travel; a receiver reads either. */
+export type SumCodec = "int32" | "packed";
 export type FramePass = "train" | "eval";
 
 /** Names in wire order: the position is the number on the wire. Append only. */
-export const FRAME_KINDS: readonly FrameKind[] = ["activation", "gradient", "part", "tied"];
-export const FRAME_CODECS: readonly FrameCodec[] = ["raw32", "f16s", "i8b64", "int32"];
+export const FRAME_KINDS: readonly FrameKind[] = [
+  ...["activation", "gradient", "part", "tied", "total", "shard", "snapshot"] as const,
+];
+export const FRAME_CODECS: readonly FrameCodec[] = ["raw32", "f16s", "i8b64", "int32", "packed", "bytes"];
 export const FRAME_PASSES: readonly FramePass[] = ["train", "eval"];
 
 type FieldType = "u8" | "u16" | "i16" | "u32" | "bits256" | "zeros12";
@@ -58,7 +67,7 @@ export const FRAME_FIELDS = [
   { name: "rows", offset: 32, type: "u32" },
   { name: "cols", offset: 36, type: "u32" },
   { name: "payloadBytes", offset: 40, type: "u32" },
-  { name: "reserved1", offset: 44, type: "u32" },
+  { name: "cut", offset: 44, type: "u32" },
   { name: "set", offset: 48, type: "bits256" },
   { name: "reserved2", offset: 80, type: "zeros12" },
   { name: "crc32c", offset: 92, type: "u32" },
@@ -73,6 +82,7 @@ const FOUR_ZEROS = new Uint8Array(4);
 /** Fields of FrameHeader that are plain numbers on the wire. */
 const NUMBERS = [
   "gen",
+  "cut",
   "step",
   "incarnation",
   "fromStage",
@@ -86,18 +96,20 @@ const NUMBERS = [
 /** What a frame says about its payload. */
 export interface FrameHeader {
   kind: FrameKind;
-  /** "int32" for "part" and "tied" (little-endian i32 sums), a CodecId for the two boundary kinds. */
+  /** A SumCodec for the kinds that carry sums, a CodecId for the two boundary kinds. */
   codec: FrameCodec;
   pass: FramePass;
   /** Generation of the view that the sender executes. */
   gen: number;
+  /** Generation with which the present cut of the layers began: views of one cut share states and open steps. */
+  cut: number;
   step: number;
   /** Incarnation of the sender; fences what an evicted process still sends. */
   incarnation: number;
   fromStage: number;
   toStage: number;
   microBatch: number;
-  /** Power of two of the tensor, -100..100; 0 for raw32 and int32. */
+  /** Power of two of the tensor, -100..100; 0 for raw32, int32 and packed. */
   exponent: number;
   rows: number;
   cols: number;
@@ -111,10 +123,10 @@ export interface Frame {
 }
 
 /**
- * Bytes that `rows` x `cols` values take in `codec`, padding included. May exceed the limit: check before
+ * Bytes that `rows` x `cols` values take in a codec of fixed size, padding included. May exceed the limit: check before
  * use.
  */
-export function framePayloadBytes(codec: FrameCodec, rows: number, cols: number): number {
+export function framePayloadBytes(codec: Exclude<FrameCodec, "packed">, rows: number, cols: number): number {
   const n = rows * cols;
   const blocks = Math.ceil(n / I8_BLOCK);
   switch (codec) {
@@ -125,7 +137,21 @@ export function framePayloadBytes(codec: FrameCodec, rows: number, cols: number)
       return roundUp4(n * 2);
     case "i8b64":
       return roundUp4(blocks * 2) + blocks * I8_BLOCK;
+    case "bytes":
+      return n;
   }
+}
+
+/** Least and most bytes that `values` packed integers can take: every block 0 or 32 bits wide. */
+export function packedPayloadBytes(values: number): { min: number; max: number } {
+  const blocks = Math.ceil(values / PACK_BLOCK);
+  const min = roundUp4(blocks);
+  return { min, max: min + blocks * PACK_BLOCK * 4 };
+}
+
+/** True for the codecs of "part" and "tied". */
+export function isSumCodec(codec: FrameCodec): codec is SumCodec {
+  return codec === "int32" || codec === "packed";
 }
 
 function roundUp4(bytes: number): number {
@@ -199,7 +225,7 @@ function envelopeProblem(bytes: Uint8Array, view: DataView): string | null {
     return `payload said to be ${payloadBytes} bytes, ${bytes.length - FRAME_HEADER_BYTES} arrived`;
   }
   if (get(view, "crc32c") !== frameCrc(bytes)) return "crc32c does not match: the frame was damaged";
-  let reserved = get(view, "reserved0") | get(view, "reserved1");
+  let reserved = get(view, "reserved0");
   for (let i = RESERVED2_OFFSET; i < CRC_OFFSET; i++) reserved |= bytes[i]!;
   return reserved === 0 ? null : "a reserved byte is not zero";
 }
@@ -218,6 +244,7 @@ function readHeader(bytes: Uint8Array, view: DataView): FrameHeader | null {
     codec,
     pass,
     gen: get(view, "gen"),
+    cut: get(view, "cut"),
     step: get(view, "step"),
     incarnation: get(view, "incarnation"),
     fromStage: get(view, "fromStage"),
@@ -230,25 +257,42 @@ function readHeader(bytes: Uint8Array, view: DataView): FrameHeader | null {
   };
 }
 
+/** Kinds that carry integers: sums of quantised weight gradients. */
+export function isSumKind(kind: FrameKind): boolean {
+  return kind === "part" || kind === "tied" || kind === "total" || kind === "shard";
+}
+
 /** Rules that bind the fields to each other; the same for what we write and for what a stranger sent. */
 function headerProblem(header: FrameHeader, payloadBytes: number): string | null {
   const { kind, codec, exponent, rows, cols, set } = header;
-  const sum = kind === "part" || kind === "tied";
-  if (sum !== (codec === "int32")) return `codec ${codec} cannot carry a frame of kind ${kind}`;
+  const sum = isSumKind(kind);
+  const raw = kind === "snapshot";
+  if (sum !== isSumCodec(codec) || raw !== (codec === "bytes")) {
+    return `codec ${codec} cannot carry a frame of kind ${kind}`;
+  }
   if (!sum && set.length > 0) return `kind ${kind} carries one micro-batch, its set must be empty`;
   if (rows < 1 || cols < 1) return `shape ${rows} x ${cols} has no values`;
-  const exact = codec === "raw32" || codec === "int32";
+  const exact = codec === "raw32" || sum || raw;
   if (exact ? exponent !== 0 : Math.abs(exponent) > EXPONENT_MAX) {
     return `exponent ${exponent} is outside the range of codec ${codec}`;
   }
-  const needed = framePayloadBytes(codec, rows, cols);
-  if (needed > FRAME_PAYLOAD_BYTES_MAX) {
-    const limit = FRAME_PAYLOAD_BYTES_MAX;
-    return `${rows} x ${cols} values in ${codec} need ${needed} bytes, the limit is ${limit}`;
+  return sizeProblem(header, payloadBytes);
+}
+
+/**
+ * A packed payload may have any length between its least and most. Its most must fit a frame too, so that what a
+ * receiver unpacks is never larger than what a frame may carry, however well a forger's zeros are packed.
+ */
+function sizeProblem({ codec, rows, cols }: FrameHeader, payloadBytes: number): string | null {
+  const exact = codec === "packed" ? null : framePayloadBytes(codec, rows, cols);
+  const { min, max } = exact === null ? packedPayloadBytes(rows * cols) : { min: exact, max: exact };
+  const what = `${rows} x ${cols} values in ${codec}`;
+  const limit = codec === "bytes" ? SNAPSHOT_PAYLOAD_BYTES_MAX : FRAME_PAYLOAD_BYTES_MAX;
+  if (max > limit) {
+    return `${what} may need ${max} bytes, the limit is ${limit}`;
   }
-  return needed === payloadBytes
-    ? null
-    : `${rows} x ${cols} values in ${codec} need ${needed} bytes, the payload has ${payloadBytes}`;
+  if (payloadBytes >= min && payloadBytes <= max) return null;
+  return `${what} need ${min === max ? min : `${min} to ${max}`} bytes, the payload has ${payloadBytes}`;
 }
 
 /** Only our own mistakes can break these: what was read from the wire fits by construction. */

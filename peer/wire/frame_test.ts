@@ -17,8 +17,11 @@ import {
   FRAME_PAYLOAD_BYTES_MAX,
   FRAME_SET_MAX,
   FRAME_VERSION,
+  type FrameCodec,
   type FrameHeader,
   framePayloadBytes,
+  isSumCodec,
+  packedPayloadBytes,
 } from "./frame.ts";
 
 const SEED = { seed: 20240612, numRuns: 300 };
@@ -29,6 +32,7 @@ const HEADER: FrameHeader = {
   codec: "i8b64",
   pass: "train",
   gen: 3,
+  cut: 2,
   step: 1_000_000,
   incarnation: 0xfedcba98,
   fromStage: 1,
@@ -64,17 +68,23 @@ const boundary = fc.record({
   set: fc.constant<number[]>([]),
 });
 const sum = fc.record({
-  kind: fc.constantFrom("part", "tied"),
-  codec: fc.constant("int32"),
+  kind: fc.constantFrom("part", "tied", "total", "shard"),
+  codec: fc.constantFrom("int32", "packed"),
   set: fc.uniqueArray(fc.nat(FRAME_SET_MAX - 1)).map((set) => set.sort((a, b) => a - b)),
+});
+const snapshot = fc.record({
+  kind: fc.constant("snapshot"),
+  codec: fc.constant("bytes"),
+  set: fc.constant<number[]>([]),
 });
 const u32 = fc.integer({ min: 0, max: 0xffffffff });
 const u16 = fc.nat(0xffff);
 const anyHeader = fc.tuple(
-  fc.oneof(boundary, sum),
+  fc.oneof(boundary, sum, snapshot),
   fc.record({
     pass: fc.constantFrom("train", "eval"),
     gen: u32,
+    cut: u32,
     step: u32,
     incarnation: u32,
     fromStage: u16,
@@ -85,7 +95,7 @@ const anyHeader = fc.tuple(
     cols: fc.integer({ min: 1, max: 40 }),
   }),
 ).map(([what, rest]) => {
-  const exact = what.codec === "raw32" || what.codec === "int32";
+  const exact = ["raw32", "bytes"].includes(what.codec) || isSumCodec(what.codec as FrameCodec);
   return { ...rest, ...what, exponent: exact ? 0 : rest.exponent } as FrameHeader;
 });
 
@@ -113,7 +123,7 @@ Deno.test("frame: docs/protocol.md shows the header, the kinds and the codecs", 
   const names = [...section.matchAll(/^\| (\d+) \| ([a-z]\w*) \|/gm)].map(([, n, name]) => `${n} ${name}`);
   assert.deepEqual(
     names,
-    [...FRAME_KINDS, ...FRAME_CODECS].map((name, i) => `${i % FRAME_KINDS.length} ${name}`),
+    [FRAME_KINDS, FRAME_CODECS].flatMap((list) => list.map((name, i) => `${i} ${name}`)),
   );
   const passes = FRAME_PASSES.map((name, i) => `${i} \`${name}\``).join(", ");
   assert.ok(section.includes(`| u8 | ${passes} |`));
@@ -136,8 +146,8 @@ interface Golden {
   frame: string;
 }
 
-Deno.test("frame: golden bytes of version 1 are written and read as before", async () => {
-  const url = new URL("../../test/fixtures/wire/v1/frames.json", import.meta.url);
+Deno.test("frame: golden bytes of version 2 are written and read as before", async () => {
+  const url = new URL("../../test/fixtures/wire/v2/frames.json", import.meta.url);
   const golden: Golden[] = JSON.parse(await Deno.readTextFile(url));
   assert.deepEqual(new Set(golden.map(({ header }) => header.kind)), new Set(FRAME_KINDS));
   assert.deepEqual(new Set(golden.map(({ header }) => header.codec)), new Set(FRAME_CODECS));
@@ -151,10 +161,32 @@ Deno.test("frame: golden bytes of version 1 are written and read as before", asy
   }
 });
 
+Deno.test("frame: generation and cut stand in fields of their own", async () => {
+  const url = new URL("../../test/fixtures/wire/v2/frames.json", import.meta.url);
+  const golden: Golden[] = JSON.parse(await Deno.readTextFile(url));
+  assert.ok(golden.some(({ header }) => header.gen !== header.cut), "the golden frames tell them not apart");
+  const bytes = encodeFrame({ ...HEADER, gen: 0x01020304, cut: 0x05060708 }, new Uint8Array(68));
+  assert.equal(bytes.slice(12, 16).toHex(), "04030201");
+  assert.equal(bytes.slice(44, 48).toHex(), "08070605");
+});
+
+Deno.test("frame: golden bytes of version 1, which knew no cut, are refused as that and not as damaged", async () => {
+  const url = new URL("../../test/fixtures/wire/v1/frames.json", import.meta.url);
+  const golden: Golden[] = JSON.parse(await Deno.readTextFile(url));
+  assert.ok(golden.length > 0);
+  for (const { name, frame } of golden) {
+    const refused = decodeFrame(Uint8Array.fromHex(frame));
+    assert.ok(!refused.ok, name);
+    assert.deepEqual([refused.code, refused.reason], [
+      ...["wrong-version", `frame version 1, this peer reads ${FRAME_VERSION}`],
+    ]);
+  }
+});
+
 Deno.test("frame: every header and payload comes back, also from the middle of a buffer", () => {
   fc.assert(
     fc.property(anyHeader, fc.nat(255), fc.nat(9), (header, fill, shift) => {
-      const payload = new Uint8Array(framePayloadBytes(header.codec, header.rows, header.cols)).fill(fill);
+      const payload = new Uint8Array(someLength(header, fill)).fill(fill);
       const frame = encodeFrame(header, payload);
       const buffer = new Uint8Array(frame.length + shift);
       buffer.set(frame, shift);
@@ -164,6 +196,42 @@ Deno.test("frame: every header and payload comes back, also from the middle of a
     }),
     SEED,
   );
+});
+
+/** What the shape needs; a packed payload has any length between its bounds. */
+function someLength({ codec, rows, cols }: FrameHeader, draw: number): number {
+  if (codec !== "packed") return framePayloadBytes(codec, rows, cols);
+  const { min, max } = packedPayloadBytes(rows * cols);
+  return min + draw % (max - min + 1);
+}
+
+Deno.test("frame: a packed payload lies between its bounds, whose upper one fits a frame", () => {
+  const packed = (cols: number): FrameHeader => {
+    return { ...HEADER, kind: "part", codec: "packed", exponent: 0, rows: 1, cols };
+  };
+  assert.deepEqual(packedPayloadBytes(1), { min: 4, max: 4 + 256 });
+  assert.deepEqual(packedPayloadBytes(64), { min: 4, max: 4 + 256 });
+  assert.deepEqual(packedPayloadBytes(65), { min: 4, max: 4 + 512 });
+  assert.deepEqual(packedPayloadBytes(257), { min: 8, max: 8 + 5 * 256 });
+  for (const length of [4, 5, 516]) {
+    assert.equal(codeOf(encodeFrame(packed(65), new Uint8Array(length))), "accepted");
+  }
+  for (const length of [3, 517]) {
+    assert.throws(() => encodeFrame(packed(65), new Uint8Array(length)), /need 4 to 516 bytes/);
+  }
+  // A forged frame of zeros claims 64 values a byte: what they unpack to must stay within a frame's size.
+  const most = Math.floor(FRAME_PAYLOAD_BYTES_MAX / 257) * 64;
+  const claim = (cols: number) => {
+    const bytes = encodeFrame(packed(64), new Uint8Array(4));
+    const view = new DataView(bytes.buffer);
+    view.setUint32(36, cols, true);
+    const zeros = new Uint8Array(FRAME_HEADER_BYTES + packedPayloadBytes(cols).min);
+    zeros.set(bytes);
+    new DataView(zeros.buffer).setUint32(40, zeros.length - FRAME_HEADER_BYTES, true);
+    return codeOf(resealed(zeros));
+  };
+  assert.equal(claim(most), "accepted");
+  assert.equal(claim(most + 128), "bad-frame");
 });
 
 Deno.test("frame: truncated, extended and oversized frames are refused", () => {
@@ -207,11 +275,14 @@ Deno.test("frame: a well-sealed frame that breaks a rule is refused", () => {
     ["rows absurd", (view) => view.setUint32(32, 0xffffffff, true)],
     ["cols", (view) => view.setUint32(36, 0, true)],
     ["payloadBytes", (view) => view.setUint32(40, 0xffffffff, true)],
-    ["reserved1", (view) => view.setUint32(44, 1, true)],
     ["set of an activation", (view) => view.setUint8(48, 1)],
     ["reserved2", (view) => view.setUint8(91, 1)],
     ["int32 in an activation", (view) => view.setUint8(9, 3)],
+    ["packed in a gradient", (view) => view.setUint16(8, 0x0401, true)],
     ["i8b64 in a part", (view) => view.setUint8(8, 2)],
+    ["i8b64 in a total", (view) => view.setUint8(8, 4)],
+    ["i8b64 in a snapshot", (view) => view.setUint8(8, 6)],
+    ["bytes in an activation", (view) => view.setUint8(9, 5)],
   ];
   for (const [name, damage] of breaks) {
     const bytes = valid();
@@ -242,6 +313,20 @@ Deno.test("frame: the largest payload passes and the next one is refused", () =>
   const rows = FRAME_PAYLOAD_BYTES_MAX / 4;
   const header: FrameHeader = { ...HEADER, codec: "raw32", exponent: 0, rows, cols: 1 };
   assert.equal(codeOf(encodeFrame(header, new Uint8Array(FRAME_PAYLOAD_BYTES_MAX))), "accepted");
+  const shard: FrameHeader = {
+    ...HEADER,
+    kind: "snapshot",
+    codec: "bytes",
+    exponent: 0,
+    rows: 1,
+    cols: 299_648,
+  };
+  assert.equal(codeOf(encodeFrame(shard, new Uint8Array(299_648))), "accepted");
+  assert.throws(
+    () => encodeFrame({ ...shard, cols: 299_649 }, new Uint8Array(299_649)),
+    /the limit is 299648/,
+    "a snapshot's pieces are small",
+  );
   const more = { ...header, rows: rows + 1 };
   assert.throws(() => encodeFrame(more, new Uint8Array(FRAME_PAYLOAD_BYTES_MAX + 4)), ShoalError);
 });
@@ -251,6 +336,7 @@ Deno.test("frame: our own mistakes throw internal", () => {
   const sums: FrameHeader = { ...HEADER, kind: "part", codec: "int32", exponent: 0, rows: 1, cols: 17 };
   const wrong: FrameHeader[] = [
     { ...HEADER, gen: -1 },
+    { ...HEADER, cut: -1 },
     { ...HEADER, step: 2 ** 32 },
     { ...HEADER, microBatch: 65536 },
     { ...HEADER, incarnation: 0.5 },
@@ -261,6 +347,7 @@ Deno.test("frame: our own mistakes throw internal", () => {
     { ...sums, set: [4, 3] },
     { ...sums, set: [256] },
     { ...sums, exponent: 1 },
+    { ...sums, codec: "packed", exponent: 1 },
   ];
   for (const header of wrong) {
     assert.throws(

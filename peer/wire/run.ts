@@ -18,6 +18,11 @@ export interface ModelSpec {
 }
 
 export type CodecId = "raw32" | "f16s" | "i8b64";
+/**
+ * How a micro-batch's weight gradients become integers: "int8" rounds them at random to about 8 bits, "raw32" to the
+ * nearest of about 30. Both give the same bits for every plan and every history of departures.
+ */
+export type ReduceId = "int8" | "raw32";
 export type ScheduleId = "gpipe" | "1f1b" | "dynamic";
 
 export interface IceServer {
@@ -57,7 +62,7 @@ export interface RunConfig {
   eval_iters: number;
   /** Steps between checkpoints on disk. */
   checkpoint_interval: number;
-  /** Steps between in-memory snapshots that a departure falls back to. */
+  /** Steps between the snapshots that a loss of all holders of a stage falls back to; 0 = the run chooses. */
   snapshot_interval: number;
   /** Characters of sample text written at each evaluation; 0 = none. */
   sample_chars: number;
@@ -68,9 +73,13 @@ export interface RunConfig {
   min_peers: number;
   /** A stage with one holder gets a second one that computes nothing: no departure then loses a committed step. */
   shadows: boolean;
+  /** Peers of other stages keep shards and parities of each stage's state in their memory. */
+  parity: boolean;
   schedule: ScheduleId;
   codec_forward: CodecId;
   codec_backward: CodecId;
+  /** What replicas exchange of their weight gradients. */
+  reduce: ReduceId;
   iceServers: IceServer[];
 }
 
@@ -88,6 +97,8 @@ export interface ReplicaPlan {
   peer: string;
   /** Micro-batches of each step that this replica computes (ascending); none = a shadow, which only keeps the state. */
   microBatches: number[];
+  /** It is still fetching the stage's state: it does not count as a holder and gets no micro-batch. */
+  learning?: boolean;
 }
 
 export interface StagePlan extends StageSpec {
@@ -99,6 +110,11 @@ export interface StagePlan extends StageSpec {
 /** Who does what, from `baseStep` on. Peers never plan; they execute the view of the newest generation. */
 export interface View {
   gen: number;
+  /**
+   * Generation with which this cut of the layers began. A view with the same cut as the one before amends it: states,
+   * engines and the open step go on, only who does what has changed.
+   */
+  cut: number;
   /** Committed steps contained in the state that every holder starts this view with. */
   baseStep: number;
   stages: StagePlan[];

@@ -29,6 +29,70 @@ export interface PeerStatus {
   hidden: boolean;
   /** Milliseconds since the last heartbeat. */
   silentMs: number;
+  /** Bytes of boundary tensors kept until their step is committed, to be sent again if somebody leaves. */
+  retainedBytes: number;
+  /** How often its total of a stage was another than the first; it took the first one over each time. */
+  suspect: number;
+  /** Committed steps that would be done again if it vanished now; 0 if every stage it holds has another holder. */
+  stepsAtRisk: number;
+}
+
+/** What keeps a stage's state if a holder goes: nothing, a copy that computes nothing, or another that computes. */
+export type Redundancy = "none" | "shadow" | "replica";
+
+/** How a stage would survive a departure; a list of them stands beside the stages, in the same order. */
+export interface StageSafety {
+  redundancy: Redundancy;
+  /** What other stages' peers keep of its newest snapshot: nothing, all of it once, or shards of which any one may go. */
+  snapshot: "none" | "copy" | "parity";
+  /** Peers that have its state; those who compute, as the plan says, and those who only keep it. */
+  holders: string[];
+  /** Peers that are still fetching it. */
+  learning: string[];
+  /** Committed steps that would be done again if the holder it depends on vanished now; 0 if it depends on none. */
+  stepsAtRisk: number;
+}
+
+/** Somebody who had a part in the run and vanished, and what it cost. */
+export interface DepartureStatus {
+  peer: string;
+  /** In words: "connection closed", "silent for 3 s", "said goodbye". */
+  how: string;
+  atMs: number;
+  /** Committed steps when it went. */
+  step: number;
+  /** How much later than usual the next commit came, ms; null until it has come. */
+  stallMs: number | null;
+  /** Micro-batches that others did instead. */
+  reassigned: number;
+  /** Committed steps that were done again, because nobody else had the state. */
+  lost: number;
+}
+
+/** Stalls of the recent departures, ms; null while none is known. */
+export interface StallSummary {
+  last: number;
+  median: number;
+  p95: number;
+  worst: number;
+}
+
+/** What departures have cost so far; sums count since the coordinator started and never go down. */
+export interface RecoveryStatus {
+  /** The newest last; older ones are in metrics.jsonl. */
+  departures: DepartureStatus[];
+  departuresTotal: number;
+  stall: StallSummary | null;
+  /** Micro-batches that somebody had to compute again. */
+  recomputed: number;
+  /** States sent to new holders, frames and totals sent again. */
+  bytes: number;
+  /** Frames that peers refused: of an older generation, from the wrong peer, or twice. */
+  fenced: number;
+  /** Peers whose total differed, those that are gone included; the last ones only. */
+  suspects: { peer: string; count: number }[];
+  /** Step of the newest complete snapshot, which the run falls back to; 0 = the seed. */
+  snapshotStep: number;
 }
 
 export interface EventLine {
@@ -66,12 +130,15 @@ export interface RunStatus {
   params: number;
   losses: LossPoint[];
   stages: StagePlan[];
+  /** As many as stages. */
+  safety: StageSafety[];
   peers: PeerStatus[];
   events: EventLine[];
   checkpoints: CheckpointInfo[];
   sample: { step: number; text: string } | null;
-  /** Committed steps that a departure right now could lose. */
+  /** Committed steps that a departure right now could lose: that of the peer which matters most. */
   stepsAtRisk: number;
+  recovery: RecoveryStatus;
   /** Steps redone because of departures so far. */
   stepsRedone: number;
   joinLink: string | null;
@@ -117,6 +184,8 @@ export interface TabSnapshot {
   links: { direct: number; relayed: number };
   losses: LossPoint[];
   sample: { step: number; text: string } | null;
+  /** Layers that no other peer holds, first and one past the last: they would be lost with this tab. */
+  alone: [number, number][];
 }
 
 /** What the first screen shows before any work is done. */
@@ -141,14 +210,21 @@ export interface Invite {
   version: number;
 }
 
+/** Which arithmetic a tab computes with: WebGPU, or the double-precision one that gives the same bits everywhere. */
+export type TabEngine = "wgsl" | "cpu";
+
 /** The worker's side of Comlink; the page calls nothing else of peer/. */
 export interface TabPeer {
   inspect(): Promise<TabInspection>;
-  /** The click: joins the run. `onSnapshot` is called at most four times a second. */
+  /** The click: joins the run, with WebGPU unless `engine` says otherwise. `onSnapshot` comes at most four times a second. */
   start(
-    options: { origin: string; token: string },
+    options: { origin: string; token: string; engine?: TabEngine },
     onSnapshot: (snapshot: TabSnapshot) => void,
   ): Promise<void>;
+  /** The page is going away: tells the coordinator and the other peers before the call returns, on every way there is. */
+  goodbye(): Promise<void>;
+  /** The browser gave the page back: joins again, as a new peer, if it was lending when it went. */
+  comeBack(): Promise<void>;
   pause(): Promise<void>;
   resume(): Promise<void>;
   finishAndLeave(): Promise<void>;

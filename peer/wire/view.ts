@@ -25,10 +25,44 @@ export function tiedPartner(view: View, config: RunConfig, stage: number): Stage
   return stage === last ? view.stages[0] ?? null : null;
 }
 
-/** Replica i of the receiving stage hears from replica (i mod R) of the sending one. */
+/** Holder i of the receiving stage hears from holder (i mod R) of the sending one; learners have no sums to send. */
 export function tiedReceivers(from: StagePlan, to: StagePlan, sender: string): string[] {
-  const index = from.replicas.findIndex((replica) => replica.peer === sender);
-  return to.replicas.filter((_, i) => i % from.replicas.length === index).map((replica) => replica.peer);
+  const senders = from.replicas.filter((replica) => replica.learning !== true);
+  const index = senders.findIndex((replica) => replica.peer === sender);
+  return to.replicas.filter((_, i) => i % senders.length === index).map((replica) => replica.peer);
+}
+
+/** From so many computing replicas on, sums go by shards: fewer bytes per peer for one more hop. */
+const BUTTERFLY_LEAST = 3;
+/** Shards begin at whole blocks of the sums' packing. */
+const SHARD_BLOCK = 64;
+
+/**
+ * Who sums which shard of a stage's gradient: the computing replicas, in the view's order. Empty if there are so few that
+ * each sends its whole sum to everybody. (Butterfly all-reduce: reduce-scatter, then all-gather.)
+ */
+export function shardOwners(stage: StagePlan): string[] {
+  const computing = stage.replicas.filter((replica) => replica.microBatches.length > 0);
+  return computing.length < BUTTERFLY_LEAST ? [] : computing.map((replica) => replica.peer);
+}
+
+/** Values [start, end) of shard `index` of `count` in a gradient of `size` values, at least `count` of them. */
+export function shardRange(size: number, count: number, index: number): [start: number, end: number] {
+  // A frame holds at least one value, so a tiny stage is cut finer.
+  const unit = size < SHARD_BLOCK * count ? 1 : SHARD_BLOCK;
+  const units = Math.ceil(size / unit);
+  const at = (i: number) => Math.min(size, Math.floor((i * units) / count) * unit);
+  return [at(index), at(index + 1)];
+}
+
+/** Whether the peer is among the stage's holders, shadows and learners included. */
+export function holds(stage: StagePlan | undefined, peer: string): boolean {
+  return stage?.replicas.some((replica) => replica.peer === peer) ?? false;
+}
+
+/** The peer's share of a training step in that stage; none for a shadow, a learner or a stranger. */
+export function shareOf(stage: StagePlan | undefined, peer: string): number[] {
+  return stage?.replicas.find((replica) => replica.peer === peer)?.microBatches ?? [];
 }
 
 export function stagesOf(view: View, peer: string): StagePlan[] {
@@ -37,6 +71,14 @@ export function stagesOf(view: View, peer: string): StagePlan[] {
 
 export function peersOf(view: View): string[] {
   return [...new Set(view.stages.flatMap((stage) => stage.replicas.map((replica) => replica.peer)))];
+}
+
+/** Layers that the peer has and nobody else has, learners not counted: first and one past the last. */
+export function heldOnlyBy(view: View, peer: string): [number, number][] {
+  return view.stages.flatMap(({ firstLayer, endLayer, replicas }): [number, number][] => {
+    const holders = replicas.filter((replica) => replica.learning !== true);
+    return holders.length === 1 && holders[0]!.peer === peer ? [[firstLayer, endLayer]] : [];
+  });
 }
 
 /** "layer 3" or "layers 3-4", counted from one as people do. */
