@@ -15,6 +15,7 @@ import {
 } from "./chunks.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import type { Link, LinkPath, LinkState, LinkStats, Priority } from "./link.ts";
+import { PING_INTERVAL_MS, Pulse } from "./pulse.ts";
 
 /**
  * Memory that one link's queue may hold: two frames of the largest kind. Without it a slow remote fills the
@@ -27,13 +28,8 @@ export const LINK_QUEUE_FRAMES_MAX = 4096;
 export const CHANNEL_URGENT_BYTES_MAX = 256 * 1024;
 /** Lower priorities enter an empty channel only, so that an urgent frame waits for one chunk at most. */
 export const CHANNEL_BULK_BYTES_MAX = 0;
-/** Pause between two pings, which measure the round trip and notice a link that died without saying so. */
-export const PING_INTERVAL_MS = 2_000;
-/**
- * Unanswered pings after which the link is dead: 30 s, because a peer that computes on its only thread
- * answers late.
- */
-export const PING_UNANSWERED_MAX = 15;
+/** Pings that wait for their answer; more would only be kept for a link that drains and never answers. */
+const PINGS_KEPT = 32;
 /** Time a goodbye gets to leave before the channel is torn down. */
 export const GOODBYE_FLUSH_MS = 300;
 /** Pause between two looks at whether the goodbye has left. */
@@ -82,6 +78,7 @@ export class ChannelLink implements Link {
   #queue = new ChunkQueue();
   #reassembler = new Reassembler();
   #stopTimer: () => void = () => {};
+  #pulse: Pulse | null = null;
   #pingToken = 0;
   #pingSentAt = new Map<number, number>();
   #rttMs = 0;
@@ -179,6 +176,7 @@ export class ChannelLink implements Link {
     if (this.#state !== "connecting") return;
     this.#channel = channel;
     this.#state = "open";
+    this.#pulse = new Pulse(this.#clock.now());
     channel.onbufferedamountlow = () => this.#pump();
     this.onstate?.("open", "");
     this.#ping();
@@ -191,6 +189,7 @@ export class ChannelLink implements Link {
   receive(bytes: Uint8Array): void {
     if (this.#state === "closed") return;
     this.#bytesDown += bytes.length;
+    this.#pulse?.heard(this.#clock.now());
     const chunk = decodeChunk(bytes);
     if (!chunk.ok) return this.close(coded(chunk.code, chunk.reason));
     if (chunk.value.type !== "data") return this.#onControl(chunk.value);
@@ -214,19 +213,28 @@ export class ChannelLink implements Link {
     const sentAt = this.#pingSentAt.get(token);
     if (sentAt === undefined) return;
     this.#rttMs = this.#clock.now() - sentAt;
-    // An answer also vouches for every earlier ping: the link lives.
-    this.#pingSentAt.clear();
+    // The channel keeps the order: an earlier ping that has no answer by now will get none.
+    for (const other of this.#pingSentAt.keys()) {
+      this.#pingSentAt.delete(other);
+      if (other === token) return;
+    }
   }
 
   #ping(): void {
-    if (this.#state !== "open") return;
-    if (this.#pingSentAt.size >= PING_UNANSWERED_MAX) {
+    if (this.#state !== "open" || this.#channel === null || this.#pulse === null) return;
+    const now = this.#clock.now();
+    const silence = this.#pulse.look(now, this.#bytesUp, this.#channel.bufferedAmount);
+    if (silence !== null) {
       return this.close(
-        coded("link-timeout", `${PING_UNANSWERED_MAX} pings to ${this.remote} went unanswered`),
+        coded("link-timeout", `nothing came from ${this.remote} for ${Math.round(silence)} ms`),
       );
     }
     this.#pingToken = (this.#pingToken + 1) >>> 0;
-    this.#pingSentAt.set(this.#pingToken, this.#clock.now());
+    this.#pingSentAt.set(this.#pingToken, now);
+    for (const oldest of this.#pingSentAt.keys()) {
+      if (this.#pingSentAt.size <= PINGS_KEPT) break;
+      this.#pingSentAt.delete(oldest);
+    }
     this.#control("ping", { id: this.#pingToken });
     this.#stopTimer = this.#clock.after(PING_INTERVAL_MS, () => this.#ping());
   }

@@ -152,7 +152,8 @@ Deno.test("chunks: random bytes never throw, and what is accepted is canonical",
 
 Deno.test("chunks: docs/protocol.md shows the chunk header", async () => {
   const text = await Deno.readTextFile(new URL("../../docs/protocol.md", import.meta.url));
-  const section = text.slice(text.indexOf("## Chunks"));
+  const begin = text.indexOf("## Chunks");
+  const section = text.slice(begin, text.indexOf("\n## ", begin));
   const rows = [...section.matchAll(/^\| (\d+) \| `(\w+)` \| (\w+) \|/gm)];
   const shown = rows.map(([, offset, name, type]) => ({ name, offset: Number(offset), type }));
   assert.deepEqual(shown, CHUNK_FIELDS);

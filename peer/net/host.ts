@@ -7,7 +7,7 @@ import { coded, LINK_QUEUE_BYTES_MAX, LINK_QUEUE_FRAMES_MAX } from "./channel_li
 import { type Clock, systemClock } from "./clock.ts";
 import type { Link, LinkHost, LinkState, LinkStats, Priority } from "./link.ts";
 import { isRelayHello, RelayLink } from "./relay.ts";
-import { EarlySignals, type Signal, unwrapSignal, wrapSignal } from "./signals.ts";
+import { EarlySignals, REQUEST, type Signal, unwrapSignal, wrapSignal } from "./signals.ts";
 
 export interface LinkHostLimits {
   /**
@@ -20,6 +20,10 @@ export interface LinkHostLimits {
    * How long a non-initiator waits for the offer before it tries the relay; the initiator may have a queue.
    */
   offerTimeoutMs: number;
+  /**
+   * The direct way gets so long after a link was lost, then the relay is tried: the run waits for what was sent.
+   */
+  repairMs: number;
   /** Bytes held per remote while its link is being made. */
   pendingBytesMax: number;
 }
@@ -28,8 +32,12 @@ export const LINK_HOST_LIMITS: LinkHostLimits = {
   connectingMax: 4,
   linksMax: 64,
   offerTimeoutMs: 30_000,
+  repairMs: 2_000,
   pendingBytesMax: LINK_QUEUE_BYTES_MAX,
 };
+
+/** Lost links that are remembered; a remote beyond them is connected to as if for the first time. */
+const LOST_KEPT = 256;
 
 /** A link that needs signals to come up. */
 export interface DirectLink extends Link {
@@ -70,6 +78,8 @@ interface Entry {
   /** waiting: for a free slot (initiator) or for the offer. */
   phase: "waiting" | "direct" | "relay";
   attempt: number | null;
+  /** It replaces a link that was lost: somebody waits for what was sent into that one. */
+  repair: boolean;
   /** The present link has been open: its end is news for the owner and no reason to try the relay. */
   wasOpen: boolean;
   link: Link | null;
@@ -92,6 +102,8 @@ class Host implements RelayingLinkHost {
   #random32: () => number;
   #entries = new Map<string, Entry>();
   #early = new EarlySignals();
+  /** Attempt of the newest link to each remote that was open and is closed; 0 for one through the relay. */
+  #lost = new Map<string, number>();
 
   constructor(options: LinkHostOptions) {
     this.#options = options;
@@ -113,6 +125,7 @@ class Host implements RelayingLinkHost {
       iceServers,
       phase: "waiting",
       attempt: null,
+      repair: this.#lost.has(remote),
       wasOpen: false,
       link: null,
       pending: [],
@@ -193,11 +206,16 @@ class Host implements RelayingLinkHost {
     const early = this.#early.take(entry.remote);
     if (this.#options.createLink === null) return this.#toRelay(entry, null);
     if (entry.initiator) return this.#fillSlots();
-    entry.stopTimer = this.#clock.after(this.#limits.offerTimeoutMs, () => this.#toRelay(entry, null));
+    const waitMs = entry.repair ? this.#limits.repairMs : this.#limits.offerTimeoutMs;
+    entry.stopTimer = this.#clock.after(waitMs, () => this.#toRelay(entry, null));
     for (const signal of early) this.#onSignal(entry, signal);
+    if (entry.attempt === null) {
+      this.onsignal?.(entry.remote, wrapSignal(this.#lost.get(entry.remote) ?? 0, REQUEST));
+    }
   }
 
   #onSignal(entry: Entry, signal: Signal): void {
+    if (signal.data === REQUEST) return this.#onRequest(entry, signal.attempt);
     if (signal.attempt === entry.attempt) {
       if (entry.phase === "direct") (entry.link as DirectLink).signal(signal.data);
       return;
@@ -213,6 +231,15 @@ class Host implements RelayingLinkHost {
     entry.attempt = signal.attempt;
     this.#toDirect(entry);
     this.#onSignal(entry, signal);
+  }
+
+  /** The other end has lost the link that this one still believes in, and waits for an offer. */
+  #onRequest(entry: Entry, lost: number): void {
+    const { remote, initiator, iceServers } = entry;
+    const meant = entry.phase === "relay" || lost === 0 || lost === entry.attempt;
+    if (!initiator || entry.link?.state !== "open" || !meant) return;
+    this.#finish(entry, coded("link-closed", "the other end has lost it and asks for another"));
+    this.connect(remote, { initiator, iceServers });
   }
 
   /** Starts waiting initiators, oldest first, while slots are free. */
@@ -239,6 +266,12 @@ class Host implements RelayingLinkHost {
     };
     entry.stopTimer();
     entry.phase = "direct";
+    if (entry.repair && this.#options.relay !== null) {
+      entry.stopTimer = this.#clock.after(this.#limits.repairMs, () => {
+        this.#toRelay(entry, null);
+        this.#fillSlots();
+      });
+    }
     try {
       this.#adopt(entry, this.#options.createLink!(remote, { initiator, iceServers, onsignal }));
     } catch (error) {
@@ -281,7 +314,12 @@ class Host implements RelayingLinkHost {
 
   #onOpen(entry: Entry, link: Link): void {
     entry.wasOpen = true;
-    for (const { frame, priority } of entry.pending.splice(0)) link.send(frame, priority);
+    entry.stopTimer();
+    for (const { frame, priority } of entry.pending.splice(0)) {
+      // It may close under any of them, which is told by then; the rest is lost with it.
+      if (link.state === "open") link.send(frame, priority);
+    }
+    if (this.#entries.get(entry.remote) !== entry) return;
     entry.pendingBytes = 0;
     this.onstate?.(entry.remote, "open", "");
     this.#fillSlots();
@@ -307,8 +345,16 @@ class Host implements RelayingLinkHost {
     this.#entries.delete(entry.remote);
     entry.stopTimer();
     this.#drop(entry, reason);
+    if (entry.wasOpen) this.#remember(entry);
     this.onstate?.(entry.remote, "closed", reason);
     this.#fillSlots();
+  }
+
+  #remember({ remote, phase, attempt }: Entry): void {
+    this.#lost.delete(remote);
+    this.#lost.set(remote, phase === "relay" ? 0 : attempt ?? 0);
+    const [oldest] = this.#lost.keys();
+    if (this.#lost.size > LOST_KEPT && oldest !== undefined) this.#lost.delete(oldest);
   }
 }
 

@@ -2,11 +2,13 @@
 // then once over real WebRTC, directly and by falling back to the relay.
 import assert from "node:assert/strict";
 import { ShoalError } from "../wire/errors.ts";
+import { ChannelLink } from "./channel_link.ts";
 import { type Clock, ManualClock, systemClock } from "./clock.ts";
 import { createLinkHost, LINK_HOST_LIMITS, type RelayingLinkHost } from "./host.ts";
 import { World } from "./host_world.ts";
 import { DIRECT_CONNECT_TIMEOUT_MS, simplePeerLinks } from "./simple_peer.ts";
-import { EARLY_SIGNALS_MAX, EarlySignals, unwrapSignal, wrapSignal } from "./signals.ts";
+import { PAST_NEEDED_MS, PING_INTERVAL_MS, SILENCE_LEAST_MS } from "./pulse.ts";
+import { EARLY_SIGNALS_MAX, EarlySignals, REQUEST, unwrapSignal, wrapSignal } from "./signals.ts";
 import { denoStack } from "./wrtc_deno.ts";
 
 const NO_SERVERS = { iceServers: [] };
@@ -133,6 +135,107 @@ Deno.test("host: a greeting over the relay replaces a direct link that only this
   assert.equal(world.states("b").at(-1), "b-a open");
 });
 
+/** Two peers that keep their link up, long enough that it has a past; the log begins after that. */
+function linked(options: { relay?: boolean } = {}): World {
+  const world = new World();
+  for (const id of ["a", "b"]) world.add(id, options.relay ?? true);
+  world.keepLinked("a", "b", true);
+  world.keepLinked("b", "a", false);
+  world.clock.advance(PAST_NEEDED_MS + 1_000);
+  assert.deepEqual([world.states("a").at(-1), world.states("b").at(-1)], ["a-b open", "b-a open"]);
+  world.log = [];
+  return world;
+}
+
+/** Time in which a silent death is noticed by at least one end. */
+const NOTICED_MS = SILENCE_LEAST_MS + 2 * PING_INTERVAL_MS;
+
+async function assertWorks(world: World, path: string): Promise<void> {
+  for (const [from, to] of [["a", "b"], ["b", "a"]] as const) {
+    assert.equal(world.states(from).at(-1), `${from}-${to} open`);
+    assert.equal((await world.hosts.get(from)!.stats())[to]!.path, path);
+    world.hosts.get(from)!.send(to, new Uint8Array([7]), 0);
+  }
+  world.clock.advance(100);
+  assert.deepEqual(world.log.filter((line) => line.includes("<")).sort(), ["a<b: 7", "b<a: 7"]);
+}
+
+for (const cuts of [["a>b"], ["b>a"], ["a>b", "b>a"]]) {
+  Deno.test(`host: ${cuts.join(" and ")} cut for good: the link comes back over the relay`, async () => {
+    const world = linked();
+    for (const cut of cuts) world.cuts.add(cut);
+    world.clock.advance(NOTICED_MS + LINK_HOST_LIMITS.repairMs + 1_500);
+    await assertWorks(world, "relay");
+  });
+}
+
+for (const [id, other, initiator] of [["a", "b", true], ["b", "a", false]] as const) {
+  Deno.test(`host: ${initiator ? "the initiator" : "the other end"} alone lost the link: it comes back at once, directly`, async () => {
+    const world = linked();
+    world.loseAt(id, other);
+    world.clock.advance(300);
+    assert.equal(world.states(other).filter((line) => line.includes("closed")).length, 1);
+    assert.equal(world.relayed, 0);
+    await assertWorks(world, "direct");
+  });
+}
+
+Deno.test("host: a link over the relay that only one end lost comes back, directly if it can", async () => {
+  const world = new World();
+  world.blocked = true;
+  for (const id of ["a", "b"]) world.add(id);
+  world.keepLinked("a", "b", true);
+  world.keepLinked("b", "a", false);
+  world.clock.advance(DIRECT_CONNECT_TIMEOUT_MS + 1_000);
+  assert.equal((await world.hosts.get("b")!.stats())["a"]!.path, "relay");
+  world.blocked = false;
+  world.log = [];
+  world.hosts.get("b")!.close("a", "link-timeout: the test says so");
+  world.clock.advance(1_000);
+  await assertWorks(world, "direct");
+});
+
+Deno.test("host: a request that is lost costs the repair time, then the relay is tried", async () => {
+  const world = linked();
+  world.hosts.get("b")!.onsignal = () => {};
+  world.loseAt("b", "a");
+  world.clock.advance(LINK_HOST_LIMITS.repairMs + 100);
+  await assertWorks(world, "relay");
+});
+
+Deno.test("host: a request of an earlier attempt, and one from an end that may offer, disturb no link", () => {
+  const world = linked();
+  const [a, b] = [world.hosts.get("a")!, world.hosts.get("b")!];
+  a.signal("b", wrapSignal(0xfffffff, REQUEST));
+  b.signal("a", wrapSignal(0, REQUEST));
+  world.clock.advance(1_000);
+  assert.deepEqual(world.log, []);
+});
+
+Deno.test("host: a channel that breaks under the first waiting frame ends in one close and no exception", () => {
+  const clock = new ManualClock();
+  const link = new BreakingLink(clock);
+  const host = createLinkHost({ selfId: "a", clock, createLink: () => link, relay: null });
+  const states: string[] = [];
+  host.onstate = (_, state) => states.push(state);
+  host.connect("b", { initiator: true, ...NO_SERVERS });
+  for (let i = 0; i < 3; i++) host.send("b", new Uint8Array(1), 0);
+  link.opened({ bufferedAmount: 0, bufferedAmountLowThreshold: 0, onbufferedamountlow: null, send: refuse });
+  assert.deepEqual(states, ["connecting", "closed"]);
+});
+
+function refuse(): never {
+  throw new Error("channel is closing");
+}
+
+class BreakingLink extends ChannelLink {
+  constructor(clock: ManualClock) {
+    super({ remote: "b", path: "direct", clock, teardown: () => {} });
+  }
+
+  signal(): void {}
+}
+
 Deno.test("host: sends to nobody and too much waiting are refused by code", () => {
   const world = new World();
   const a = world.add("a", true, { pendingBytesMax: 100 });
@@ -174,6 +277,8 @@ Deno.test("signals: envelopes round-trip, foreign text is dropped, early signals
   const early = new EarlySignals();
   for (let i = 0; i < EARLY_SIGNALS_MAX + 5; i++) early.add("a", { attempt: 1, offer: false, data: `${i}` });
   assert.equal(early.take("a").length, EARLY_SIGNALS_MAX);
+  early.add("a", { attempt: 1, offer: false, data: REQUEST });
+  assert.deepEqual(early.take("a"), []);
   early.add("a", { attempt: 1, offer: false, data: "stale candidate" });
   early.add("a", { attempt: 2, offer: true, data: "offer" });
   assert.deepEqual(early.take("a").map((signal) => signal.data), ["offer"]);

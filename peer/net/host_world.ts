@@ -19,16 +19,21 @@ const DELAY_MS = 5;
  */
 class FakeDirect extends ChannelLink {
   other: FakeDirect | null = null;
+  /** Nothing that this end sends arrives any more, not even that it closes. */
+  mute = false;
+  readonly names: [string, string];
   #net: World;
   #key: string;
   #answer: () => void;
 
   constructor(net: World, names: [string, string], options: CreateLinkOptions) {
     super({ remote: names[1], path: "direct", clock: net.clock, teardown: () => this.#gone() });
+    this.names = names;
     this.#net = net;
     this.#key = [...names].sort().join("-");
     this.#answer = () => options.onsignal('{"type":"answer"}');
     net.made++;
+    net.links.push(this);
     net.clock.after(DIRECT_CONNECT_TIMEOUT_MS, () => {
       if (this.state === "connecting") this.failed("link-timeout", "no direct path");
     });
@@ -39,7 +44,8 @@ class FakeDirect extends ChannelLink {
   }
 
   signal(data: string): void {
-    if (this.#net.blocked) return;
+    const [self, remote] = this.names;
+    if (this.#net.blocked || !this.#net.carries(self, remote) || !this.#net.carries(remote, self)) return;
     if (data.includes("offer")) {
       this.other = this.#net.offers.get(this.#key)!;
       this.other.other = this;
@@ -53,12 +59,17 @@ class FakeDirect extends ChannelLink {
       bufferedAmount: 0,
       bufferedAmountLowThreshold: 0,
       onbufferedamountlow: null,
-      send: (bytes) => void this.#net.clock.after(DELAY_MS, () => this.other?.receive(bytes)),
+      send: (bytes) => this.#toOther((other) => other.receive(bytes)),
     };
   }
 
   #gone(): void {
-    this.#net.clock.after(DELAY_MS, () => this.other?.failed("link-closed", "the channel closed"));
+    this.#toOther((other) => other.failed("link-closed", "the channel closed"));
+  }
+
+  #toOther(deliver: (other: FakeDirect) => void): void {
+    if (this.mute || !this.#net.carries(...this.names)) return;
+    this.#net.clock.after(DELAY_MS, () => this.other !== null && deliver(this.other));
   }
 }
 
@@ -66,6 +77,9 @@ class FakeDirect extends ChannelLink {
 export class World {
   clock: ManualClock;
   blocked = false;
+  /** Directions, as "a>b", in which direct messages vanish without a sign. */
+  cuts = new Set<string>();
+  links: FakeDirect[] = [];
   relayed = 0;
   made = 0;
   offers = new Map<string, FakeDirect>();
@@ -92,6 +106,27 @@ export class World {
     host.onstate = (remote, state, reason) => this.log.push(`${id}-${remote} ${state} ${reason}`.trim());
     this.hosts.set(id, host);
     return host;
+  }
+
+  /** The link is over at `id` alone: what it says of that to `remote` is lost. */
+  loseAt(id: string, remote: string): void {
+    for (const link of this.links) if (link.names.join() === `${id},${remote}`) link.mute = true;
+    this.hosts.get(id)!.close(remote, "link-timeout: the test says so");
+  }
+
+  carries(from: string, to: string): boolean {
+    return !this.cuts.has(`${from}>${to}`);
+  }
+
+  /** Reconnects as a core does that needs the link: whenever it hears "closed". */
+  keepLinked(id: string, remote: string, initiator: boolean): void {
+    const host = this.hosts.get(id)!;
+    const log = host.onstate!;
+    host.onstate = (peer, state, reason) => {
+      log(peer, state, reason);
+      if (peer === remote && state === "closed") host.connect(remote, { initiator, iceServers: [] });
+    };
+    host.connect(remote, { initiator, iceServers: [] });
   }
 
   #relay(from: string, to: string, bytes: Uint8Array): void {

@@ -20,37 +20,42 @@ export interface LoopbackPair {
   b: ChannelLink;
   /** Puts bytes on the wire from a to b, past a's queue, as a broken or hostile sender would. */
   inject(bytes: Uint8Array<ArrayBuffer>): void;
+  /** From now on that direction swallows what is sent, and what is not sent yet stays in the channel. */
+  cut(way: "ab" | "ba"): void;
 }
 
 /** Opens at once: both links are open when this returns, and onstate is not called for it. */
 export function loopbackPair(options: LoopbackOptions = {}): LoopbackPair {
   const clock = options.clock ?? systemClock;
   // An end that tears down tells the other one, as a closed data channel does.
-  const teardownOf = (other: () => ChannelLink) => () =>
-    void clock.after(options.delayMs ?? 0, () => other().failed("link-closed", "the channel closed"));
+  const teardownOf = (wire: () => Wire, other: () => ChannelLink) => () => {
+    if (wire().dead) return;
+    clock.after(options.delayMs ?? 0, () => other().failed("link-closed", "the channel closed"));
+  };
   const a: ChannelLink = new ChannelLink({
     remote: "b",
     path: "loopback",
     clock,
-    teardown: teardownOf(() => b),
+    teardown: teardownOf(() => ab, () => b),
   });
   const b: ChannelLink = new ChannelLink({
     remote: "a",
     path: "loopback",
     clock,
-    teardown: teardownOf(() => a),
+    teardown: teardownOf(() => ba, () => a),
   });
   const ab = new Wire((bytes) => b.receive(bytes), clock, options);
   const ba = new Wire((bytes) => a.receive(bytes), clock, options);
   a.opened(ab);
   b.opened(ba);
-  return { a, b, inject: (bytes) => ab.send(bytes) };
+  return { a, b, inject: (bytes) => ab.send(bytes), cut: (way) => (way === "ab" ? ab : ba).dead = true };
 }
 
 /** One direction: a queue that drains at the given rate into a pipe of the given delay. */
 class Wire implements Channel {
   bufferedAmount = 0;
   bufferedAmountLowThreshold = 0;
+  dead = false;
   onbufferedamountlow: ((event: never) => void) | null = null;
   #deliver: (bytes: Uint8Array) => void;
   #clock: Clock;
@@ -72,6 +77,7 @@ class Wire implements Channel {
     this.#busyUntil = Math.max(now, this.#busyUntil) + (bytes.length * 1000) / bytesPerS;
     this.bufferedAmount += bytes.length;
     this.#clock.after(this.#busyUntil - now, () => {
+      if (this.dead) return;
       if (!lost) this.#clock.after(delayMs, () => this.#deliver(bytes));
       this.#drained(bytes.length);
     });

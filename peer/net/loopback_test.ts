@@ -1,10 +1,10 @@
 // The acceptance suite over the loopback link, and what only it can do: delay, rate and death under a manual
 // clock.
 import assert from "node:assert/strict";
-import { PING_INTERVAL_MS, PING_UNANSWERED_MAX } from "./channel_link.ts";
 import { ManualClock } from "./clock.ts";
 import { LINK_CASES, type LinkPair, runLinkCase } from "./link_suite.ts";
 import { loopbackPair } from "./loopback.ts";
+import { PAST_NEEDED_MS, PING_INTERVAL_MS, SILENCE_LEAST_MS, SILENCE_UNKNOWN_MS } from "./pulse.ts";
 
 /** Time that a torn down pair needs until its last timer has run. */
 const QUIET_MS = 60;
@@ -67,7 +67,7 @@ Deno.test("loopback: a link that died silently closes with link-timeout on both 
   // Ping and pong are the first two messages of a; everything after them is swallowed.
   clock.advance(100);
   a.send(new Uint8Array(10), 0);
-  clock.advance(PING_INTERVAL_MS * (PING_UNANSWERED_MAX + 2));
+  clock.advance(SILENCE_UNKNOWN_MS + 2 * PING_INTERVAL_MS);
   assert.equal(delivered, 0);
   assert.match(a.reason, /^link-timeout/);
   assert.equal(b.state, "closed");
@@ -76,6 +76,57 @@ Deno.test("loopback: a link that died silently closes with link-timeout on both 
 Deno.test("loopback: an idle living link stays open", () => {
   const clock = new ManualClock();
   const { a, b } = loopbackPair({ delayMs: 100, clock });
-  clock.advance(PING_INTERVAL_MS * (PING_UNANSWERED_MAX * 10));
+  clock.advance(300_000);
   assert.deepEqual([a.state, b.state], ["open", "open"]);
+});
+
+/** An open pair with a past, so that its limits are the short ones. */
+function oldPair(options: { delayMs?: number; bytesPerS?: number } = {}) {
+  const clock = new ManualClock();
+  const pair = loopbackPair({ delayMs: 20, ...options, clock });
+  clock.advance(PAST_NEEDED_MS + PING_INTERVAL_MS);
+  return { clock, ...pair };
+}
+
+/** A look may come just before the limit, so that the next one notices. */
+const NOTICED_MS = SILENCE_LEAST_MS + 2 * PING_INTERVAL_MS;
+
+Deno.test("loopback: a path cut both ways is noticed at both ends in seconds, and nothing gets through", () => {
+  const { clock, a, b, cut } = oldPair();
+  for (const way of ["ab", "ba"] as const) cut(way);
+  clock.advance(SILENCE_LEAST_MS - PING_INTERVAL_MS);
+  assert.deepEqual([a.state, b.state], ["open", "open"]);
+  clock.advance(NOTICED_MS - SILENCE_LEAST_MS + PING_INTERVAL_MS);
+  for (const link of [a, b]) assert.match(link.reason, /^link-timeout: nothing came from/);
+});
+
+Deno.test("loopback: a path cut one way is noticed by the end that hears nothing, which tells the other", () => {
+  for (const way of ["ab", "ba"] as const) {
+    const { clock, a, b, cut } = oldPair();
+    const [deaf, mute] = way === "ab" ? [b, a] : [a, b];
+    cut(way);
+    clock.advance(NOTICED_MS);
+    assert.match(deaf.reason, /^link-timeout/);
+    assert.match(mute.reason, /^the other end closed: link-timeout/);
+  }
+});
+
+Deno.test("loopback: a slow line full of bulk data is no dead line", () => {
+  // 40 kB/s: one chunk takes one and a half seconds, and a ping behind four of them six.
+  const { clock, a, b } = oldPair({ bytesPerS: 40_000 });
+  let arrived = 0;
+  b.onframe = (frame) => arrived += frame.length;
+  for (let i = 0; i < 4; i++) a.send(new Uint8Array(300_000), 0);
+  clock.advance(60_000);
+  assert.deepEqual([arrived, a.state, b.state], [1_200_000, "open", "open"]);
+});
+
+Deno.test("loopback: a dead line with a full queue behind it is noticed as quickly as an idle one", () => {
+  const { clock, a, cut } = oldPair({ bytesPerS: 1_000_000 });
+  a.send(new Uint8Array(3_000_000), 0);
+  clock.advance(1_000);
+  for (const way of ["ab", "ba"] as const) cut(way);
+  clock.advance(NOTICED_MS);
+  assert.match(a.reason, /^link-timeout/);
+  assert.equal(a.bufferedBytes, 0);
 });

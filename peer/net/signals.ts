@@ -9,6 +9,9 @@ export const EARLY_SIGNALS_MAX = 32;
 /** Remotes whose early signals are kept; a stranger cannot make the table grow beyond this. */
 export const EARLY_REMOTES_MAX = 64;
 
+/** What an end that may not offer says when it needs a new link: the attempt is the one it has lost, 0 if it has none. */
+export const REQUEST = '{"type":"request"}';
+
 export interface Signal {
   /** Chosen by the initiator for each connection, unsigned 32 bits. */
   attempt: number;
@@ -45,6 +48,8 @@ export class EarlySignals {
   #byRemote = new Map<string, Signal[]>();
 
   add(remote: string, signal: Signal): void {
+    // Who has no link will offer one anyway, as soon as it is told to connect.
+    if (signal.data === REQUEST) return;
     // The offer is the first signal of an attempt, so what came before it belongs to a dead one.
     const kept = signal.offer ? [] : this.#byRemote.get(remote) ?? [];
     if (kept.length >= EARLY_SIGNALS_MAX) return;

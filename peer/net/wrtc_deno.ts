@@ -13,7 +13,7 @@ export const denoStack: WebRtcStack = {
 };
 
 /** The addon's threads end a little after close(); a process that exits before they have may crash. */
-const NATIVE_CLOSE_MS = 250;
+const NATIVE_CLOSE_MS = 1_000;
 
 /** Resolves when it is safe to end the process after the last link was closed. */
 export function nativeLinksClosed(): Promise<void> {
