@@ -13,8 +13,10 @@ export function openTabPeer(): TabPeer {
   const worker = new Worker(new URL("./worker.ts", import.meta.url), { type: "module", name: "shoal peer" });
   const remote = Comlink.wrap<WorkerApi>(worker);
   let served: { close(reason: string): void } | null = null;
-  const take = (selfId: string, port: MessagePort) => {
+  let farewell: string | null = null;
+  const take = (selfId: string, port: MessagePort, ticket: string) => {
     served?.close("a new session begins");
+    farewell = JSON.stringify({ peer: selfId, ticket });
     served = serveHost(
       port,
       (relay) => createLinkHost({ selfId, relay, createLink: simplePeerLinks(browserStack) }),
@@ -27,6 +29,15 @@ export function openTabPeer(): TabPeer {
       await ready;
       await remote.start(options, Comlink.proxy(onSnapshot));
     },
+    goodbye: () => {
+      // The worker's own goodbye is the quickest unless it computes or is frozen with the page; the beacon needs nobody.
+      const told = remote.goodbye();
+      if (farewell !== null) navigator.sendBeacon("/api/goodbye", farewell);
+      served?.close("its page was closed");
+      [farewell, served] = [null, null];
+      return told;
+    },
+    comeBack: () => remote.comeBack(),
     pause: () => remote.pause(),
     resume: () => remote.resume(),
     finishAndLeave: () => remote.finishAndLeave(),

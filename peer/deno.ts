@@ -9,6 +9,8 @@ import { createLinkHost } from "./net/host.ts";
 import { simplePeerLinks } from "./net/simple_peer.ts";
 import { denoStack, nativeLinksClosed } from "./net/wrtc_deno.ts";
 import { Peer } from "./peer.ts";
+import { openDenoFolder } from "./store/folder_deno.ts";
+import { openSavedStates, type SavedStates } from "./store/saved_states.ts";
 import { messageOf, ShoalError } from "./wire/errors.ts";
 import type { TabSnapshot } from "./wire/status.ts";
 
@@ -18,12 +20,18 @@ export interface RunPeerOptions {
   name?: string;
   engine?: "wgsl" | "cpu" | "auto";
   json?: boolean;
+  /** Folder where states of the newest snapshot outlive the peer; absent: nowhere. */
+  stateDir?: string;
   /** First abort = finish the step and leave; see `leaveNow`. */
   signal?: AbortSignal;
+  /** Abort = say goodbye and go at once. */
+  hard?: AbortSignal;
 }
 
 /** What a stage may take until the device says otherwise. */
 const MEMORY_BYTES = 4_000_000_000;
+/** Most that the state folder may take. */
+const STATE_DIR_BYTES_MAX = 4_000_000_000;
 /** After a clean leave was asked for, the peer goes at once if the run does not let it go. */
 const LEAVE_MS = 10_000;
 const STATUS_MS = 2_000;
@@ -41,7 +49,9 @@ export async function runPeer(options: RunPeerOptions): Promise<number> {
   const compute = await openCompute(options.engine ?? "auto");
   const tell = reporter(options.json ?? false);
   tell({ event: "adapter", adapter: compute.adapter, engine: compute.engine });
+  const states = options.stateDir === undefined ? null : await openStates(options.stateDir, tell);
   const peer = new Peer({
+    ...(states === null ? {} : { states }),
     ...{ origin, token, runtime: "deno", adapter: compute.adapter, engine: compute.engine },
     ...(options.name === undefined ? {} : { name: options.name }),
     ...(compute.gpu === null ? {} : { deviceLost: compute.gpu.lost }),
@@ -51,11 +61,21 @@ export async function runPeer(options: RunPeerOptions): Promise<number> {
     onChange: statusWriter(tell),
   });
   options.signal?.addEventListener("abort", () => leave(peer), { once: true });
+  options.hard?.addEventListener("abort", () => peer.leaveNow("ended by its owner"), { once: true });
   const end = await peer.run();
   tell({ event: "end", kind: end.kind, reason: end.reason });
+  await states?.close();
   await nativeLinksClosed();
   compute.gpu?.destroy();
   return end.kind === "left" || end.kind === "done" ? 0 : 1;
+}
+
+/** A folder that cannot be used is told, and the peer trains on without it. */
+function openStates(folder: string, tell: Teller): Promise<SavedStates> {
+  return openSavedStates(() => openDenoFolder(folder), {
+    bytesMax: STATE_DIR_BYTES_MAX,
+    onEvent: ({ what, name, reason }) => tell({ event: "saved-state", what, name, reason }),
+  });
 }
 
 function leave(peer: Peer): void {

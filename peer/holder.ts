@@ -2,45 +2,28 @@
 // rounds. It does what the core's jobs say, in order, and decides nothing about the protocol. No clock, no sockets; state
 // files come through a function it is given. What must stay true: the state changes only in "load" and "apply".
 import { checkEncoded } from "./codec/codec.ts";
-import type { Job, JobResult } from "./core/peer_state.ts";
-import type { FrameOut } from "./core/peer_state.ts";
+import type { FrameOut, Job, JobResult } from "./core/peer_state.ts";
 import type { StageEngine } from "./engine/engine.ts";
 import { addInto, checkPart } from "./exact/accumulate.ts";
-import { stateHash, totalHash } from "./exact/hash.ts";
-import { applyTotal, totalNormSq } from "./exact/optimizer.ts";
+import { stateHash } from "./exact/hash.ts";
+import { applyTotal } from "./exact/optimizer.ts";
 import { quantise } from "./exact/quantise.ts";
-import { tensorSlice } from "./exact/state.ts";
-import { type HolderOptions, instanceKey, loadInstance } from "./load.ts";
+import type { StageState } from "./exact/state.ts";
+import { checkedInts, encodedOf, frameKey, type Held, intsOf } from "./held.ts";
+import { addParts, install, logBytes, logTotal, makeTotal, seal, sumPayload, tiedSize } from "./held_sums.ts";
+import { adoptInstance, buildOf, type HolderOptions, instanceKey, loadInstance } from "./load.ts";
 import { batchOffsets, sliceBatch } from "./model/data.ts";
 import { EMBEDDING_NAME, findTensor } from "./model/layout.ts";
 import { learningRates } from "./model/schedule.ts";
 import { encodeState } from "./model/state_file.ts";
 import type { Pass } from "./wire/control.ts";
 import { assert, ShoalError } from "./wire/errors.ts";
-import type { FrameHeader } from "./wire/frame.ts";
+import { type FrameHeader, isSumCodec, isSumKind } from "./wire/frame.ts";
 import type { Encoded, StagePlan } from "./wire/run.ts";
-import type { StageState } from "./exact/state.ts";
 import { roundOrder } from "./wire/view.ts";
 
-/** One stage instance with everything that belongs to it. */
-export interface Held {
-  key: string;
-  plan: StagePlan;
-  /** Null for a shadow, which keeps the state and computes nothing. */
-  engine: StageEngine | null;
-  state: StageState;
-  /** Sum of the own micro-batches of the open step, and of all once summed. */
-  sum: Int32Array;
-  scratch: Int32Array;
-  saturated: number;
-  nonFinite: number;
-  /** Payloads of open rounds by frameKey(). */
-  inbox: Map<string, { order: number; value: Encoded | Int32Array }>;
-  outbox: Map<string, { order: number; value: Encoded | Int32Array }>;
-}
-
-/** Weights, two moments, the step's sum and the scratch of quantising: f32 or i32 each. */
-const EXACT_BYTES_PER_PARAM = 20;
+/** Weights, two moments, own sum, total and the scratch of quantising: f32 or i32 each. */
+const EXACT_BYTES_PER_PARAM = 24;
 
 type OpJob = Job & { job: "op" };
 
@@ -48,6 +31,8 @@ export class Holder {
   readonly #options: HolderOptions;
   readonly #rates: Float64Array;
   #held = new Map<number, Held>();
+  /** States that were fetched for a learner, by stage, until they are adopted. */
+  #offers = new Map<number, Uint8Array>();
   /** Engine operations so far: milliseconds are the shell's business, counts are ours. */
   tokens = 0;
 
@@ -63,13 +48,19 @@ export class Holder {
     // Without the instance the core refuses the frame; there is nothing to check it against.
     if (held === undefined) return null;
     if (header.kind === "activation" || header.kind === "gradient") {
-      if (header.codec === "int32") return "a boundary tensor cannot be int32";
+      if (isSumCodec(header.codec) || header.codec === "bytes") {
+        return `a boundary tensor cannot be ${header.codec}`;
+      }
       const checked = checkEncoded(encodedOf(header, payload));
       return checked.ok ? null : checked.reason;
     }
     if (header.kind === "tied" && findTensor(held.state.layout, EMBEDDING_NAME) === undefined) return null;
-    const size = header.kind === "part" ? held.state.layout.size : tiedSize(held);
-    const part = { microBatches: header.set, values: intsOf(payload) };
+    const values = intsOf(header, payload);
+    if (!values.ok) return values.reason;
+    // A total is believed for its hash alone.
+    if (header.kind === "total") return null;
+    const size = header.kind === "tied" ? tiedSize(held) : header.cols;
+    const part = { microBatches: header.set, values: values.value };
     const checked = checkPart(part, { microBatches: config.gradient_accumulation_steps, size });
     return checked.ok ? null : checked.reason;
   }
@@ -80,20 +71,46 @@ export class Holder {
     if (held === undefined) return;
     const order = roundOrder(header.pass, header.step);
     const boundary = header.kind === "activation" || header.kind === "gradient";
-    const value = boundary ? encodedOf(header, payload) : intsOf(payload);
-    held.inbox.set(frameKey(order, header.kind, boundary ? header.microBatch : from), { order, value });
+    const value = boundary ? encodedOf(header, payload) : checkedInts(header, payload);
+    const which = boundary ? header.microBatch : from;
+    held.inbox.set(frameKey({ ...header, which }), { order, value });
   }
 
-  /** Payloads of earlier rounds are garbage from here on. */
-  round(pass: Pass, step: number): void {
+  /** A round begins for a stage: payloads of earlier ones are garbage from here on. */
+  begin(stage: number, pass: Pass, step: number): void {
     const order = roundOrder(pass, step);
-    for (const held of this.#held.values()) {
-      for (const box of [held.inbox, held.outbox]) {
-        for (const [key, entry] of box) if (entry.order < order) box.delete(key);
-      }
-      if (pass === "train") Object.assign(held, { saturated: 0, nonFinite: 0 });
-      if (pass === "train") held.sum.fill(0);
+    const held = this.#held.get(stage);
+    if (held === undefined) return;
+    for (const box of [held.inbox, held.outbox]) {
+      for (const [key, entry] of box) if (entry.order < order) box.delete(key);
     }
+    if (pass !== "train") return;
+    Object.assign(held, { saturated: 0, nonFinite: 0, tied: null });
+    held.sum.fill(0);
+  }
+
+  /** A fetched state, to be adopted by the job that follows. */
+  offer(stage: number, bytes: Uint8Array): void {
+    this.#offers.set(stage, bytes);
+  }
+
+  /** Lets go of one stage. */
+  release(stage: number): void {
+    this.#held.get(stage)?.engine?.destroy();
+    this.#held.delete(stage);
+    this.#offers.delete(stage);
+  }
+
+  /** Bytes kept for others: sent boundary tensors until their step is committed, and the log of totals. */
+  retainedBytes(): number {
+    let sum = 0;
+    for (const held of this.#held.values()) {
+      sum += logBytes(held);
+      for (const { value } of held.outbox.values()) {
+        sum += value instanceof Int32Array ? value.byteLength : value.payload.length;
+      }
+    }
+    return sum;
   }
 
   async run(job: Job): Promise<JobResult> {
@@ -103,9 +120,19 @@ export class Holder {
       case "op":
         return await this.#op(job);
       case "sum":
-        return this.#sum(job);
+        makeTotal(this.#at(job.stage), job, this.#options.config);
+        return {};
+      case "reduce":
+        addParts(this.#at(job.stage), job);
+        return {};
       case "seal":
-        return this.#seal(job);
+        return seal(this.#at(job.stage), job, this.#options.config);
+      case "install":
+        return install(this.#at(job.stage), job, this.#options.config);
+      case "engine":
+        return await this.#engine(job);
+      case "adopt":
+        return this.#adopt(job);
       case "apply":
         return await this.#apply(job);
       case "export": {
@@ -118,16 +145,14 @@ export class Holder {
   /** Header fields and payload of a frame that the core wants sent. */
   frame(out: FrameOut): { header: Omit<FrameHeader, "incarnation">; payload: Uint8Array } {
     const held = this.#at(out.fromStage);
-    const { to: _, ...base } = out;
-    if (out.kind === "part" || out.kind === "tied") {
-      const all = out.kind === "part" ? held.sum : held.sum.subarray(...tiedRange(held));
-      const payload = new Uint8Array(all.slice().buffer);
-      return { header: { ...base, codec: "int32", exponent: 0, rows: 1, cols: all.length }, payload };
+    const { to: _, recovery: __, ...base } = out;
+    if (isSumKind(out.kind)) {
+      const { payload, ...sum } = sumPayload(held, out, this.#options.config);
+      return { header: { ...base, ...sum, exponent: 0, rows: 1 }, payload };
     }
-    const key = frameKey(roundOrder(out.pass, out.step), out.kind, out.microBatch);
+    const key = frameKey({ ...out, which: out.microBatch });
     const value = held.outbox.get(key)?.value;
     assert(value !== undefined && !(value instanceof Int32Array), `nothing to send under ${key}`);
-    held.outbox.delete(key);
     const { codec, exponent, rows, cols, payload } = value;
     return { header: { ...base, codec, exponent, rows, cols }, payload };
   }
@@ -150,6 +175,11 @@ export class Holder {
   /** The exact states held, for checks and displays; not to be changed. */
   states(): StageState[] {
     return [...this.#held.values()].map((held) => held.state);
+  }
+
+  /** Everything held of each stage, for checks; not to be changed. */
+  instances(): readonly Held[] {
+    return [...this.#held.values()];
   }
 
   engineNames(): string[] {
@@ -185,7 +215,8 @@ export class Holder {
     assert(job.slot !== null, "a backward operation needs a slot");
     if (job.kind === "B") return await this.#backward(held, job, job.slot);
     const grad = await engineOf(held).weightGrad(job.slot);
-    const options = { microBatches: this.#options.config.gradient_accumulation_steps, out: held.scratch };
+    const { gradient_accumulation_steps: microBatches, reduce, seed } = this.#options.config;
+    const options = { microBatches, reduce, seed, microBatch: job.microBatch, out: held.scratch };
     const result = quantise(grad, held.state, options);
     addInto(held.sum, result.values);
     held.saturated += result.saturated;
@@ -195,24 +226,25 @@ export class Holder {
 
   async #forward(held: Held, job: OpJob): Promise<JobResult> {
     const { plan } = held;
+    const key = frameKey({ ...job, kind: "activation", which: job.microBatch });
     const order = roundOrder(job.pass, job.step);
     const batch = plan.embed || plan.head ? this.#batch(job) : null;
     const input = {
       ...(plan.embed && batch !== null ? { tokens: batch.tokens } : {}),
       ...(plan.head && batch !== null ? { targets: batch.targets } : {}),
-      ...(plan.embed ? {} : { activation: this.#input(held, frameKey(order, "activation", job.microBatch)) }),
+      ...(plan.embed ? {} : { activation: this.#input(held, key) }),
     };
     const output = await engineOf(held).forward(job.slot, input);
     this.tokens += this.#options.config.batch_size * this.#options.spec.block_size;
     if (output.activation !== undefined) {
-      held.outbox.set(frameKey(order, "activation", job.microBatch), { order, value: output.activation });
+      held.outbox.set(key, { order, value: output.activation });
     }
     return output.loss === undefined ? {} : { loss: checkedLoss(output.loss, job) };
   }
 
   async #backward(held: Held, job: OpJob, slot: number): Promise<JobResult> {
     const order = roundOrder(job.pass, job.step);
-    const key = frameKey(order, "gradient", job.microBatch);
+    const key = frameKey({ ...job, kind: "gradient", which: job.microBatch });
     const gradient = held.plan.head ? null : this.#input(held, key);
     const out = await engineOf(held).backward(slot, gradient);
     if (out !== null) held.outbox.set(key, { order, value: out });
@@ -235,31 +267,21 @@ export class Holder {
     return sliceBatch(corpus, batchOffsets(config.seed, step, job.microBatch, shape), spec.block_size);
   }
 
-  #sum(job: Job & { job: "sum" }): JobResult {
+  async #engine(job: Job & { job: "engine" }): Promise<JobResult> {
     const held = this.#at(job.stage);
-    const order = roundOrder("train", job.step);
-    for (const from of job.parts) {
-      const part = held.inbox.get(frameKey(order, "part", from))?.value;
-      assert(part instanceof Int32Array, `the part of ${from} is not here`);
-      addInto(held.sum, part);
-    }
+    held.engine ??= await this.#options.createEngine(buildOf(this.#options, job.plan, job.view));
+    await held.engine.load(held.state.params);
     return {};
   }
 
-  #seal(job: Job & { job: "seal" }): JobResult {
-    const held = this.#at(job.stage);
-    const { config } = this.#options;
-    if (job.tied) {
-      const order = roundOrder("train", job.step);
-      const entry = [...held.inbox].find(([key]) => key.startsWith(`${order}/tied/`))?.[1];
-      assert(entry?.value instanceof Int32Array, "the tied sum is not here");
-      addInto(held.sum.subarray(...tiedRange(held)), entry.value);
-    }
-    const skip = new Set(job.tied && !job.countTied ? [EMBEDDING_NAME] : []);
-    const options = { microBatches: config.gradient_accumulation_steps, skip };
-    const gradNormSq = totalNormSq(held.state, held.sum, options);
-    const { saturated, nonFinite } = held;
-    return { hash: totalHash(held.sum), gradNormSq, saturated, nonFinite };
+  #adopt(job: Job & { job: "adopt" }): JobResult {
+    const bytes = this.#offers.get(job.stage);
+    this.#offers.delete(job.stage);
+    const held = bytes && adoptInstance(this.#options, { ...job, bytes });
+    if (!held || held.state.step !== job.step) return { hash: "" };
+    const hash = stateHash(held.state);
+    if (hash === job.file.hash) this.#held.set(job.stage, held);
+    return { hash };
   }
 
   async #apply(job: Job & { job: "apply" }): Promise<JobResult> {
@@ -271,8 +293,9 @@ export class Holder {
       `step ${job.step} on a state of ${held.state.step}`,
     );
     const microBatches = config.gradient_accumulation_steps;
-    applyTotal(held.state, held.sum, { microBatches, lr, gradNormSq: job.gradNormSq, config });
-    await held.engine?.load(held.state.params);
+    applyTotal(held.state, held.total, { microBatches, lr, gradNormSq: job.gradNormSq, config });
+    if (job.upload) await held.engine?.load(held.state.params);
+    logTotal(held, job);
     return { hash: stateHash(held.state) };
   }
 }
@@ -280,30 +303,6 @@ export class Holder {
 function engineOf(held: Held): StageEngine {
   assert(held.engine !== null, `stage ${held.plan.index} is a shadow here and has no engine`);
   return held.engine;
-}
-
-function frameKey(order: number, kind: FrameHeader["kind"], which: number | string): string {
-  return `${order}/${kind}/${which}`;
-}
-
-function encodedOf(header: FrameHeader, payload: Uint8Array): Encoded {
-  const { codec, exponent, rows, cols } = header;
-  if (codec === "int32") throw new ShoalError("bad-frame", "a boundary tensor cannot be int32");
-  return { codec, exponent, rows, cols, payload };
-}
-
-function intsOf(payload: Uint8Array): Int32Array {
-  return new Int32Array(payload.slice().buffer);
-}
-
-function tiedRange(held: Held): [number, number] {
-  const { start, end } = tensorSlice(held.state.layout, EMBEDDING_NAME);
-  return [start, end];
-}
-
-function tiedSize(held: Held): number {
-  const [start, end] = tiedRange(held);
-  return end - start;
 }
 
 function sameLayers(a: StagePlan, b: StagePlan): boolean {

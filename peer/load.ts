@@ -3,7 +3,7 @@
 import type { StageBuild, StageEngine } from "./engine/engine.ts";
 import { stateHash } from "./exact/hash.ts";
 import { createState, type StageState } from "./exact/state.ts";
-import type { Held } from "./holder.ts";
+import type { Held } from "./held.ts";
 import type { Corpus } from "./model/data.ts";
 import { initParams } from "./model/init.ts";
 import { stageLayout } from "./model/layout.ts";
@@ -44,10 +44,9 @@ function computes(plan: StagePlan, self: string): boolean {
   return plan.replicas.some((replica) => replica.peer === self && replica.microBatches.length > 0);
 }
 
-export async function loadInstance(options: HolderOptions, request: LoadRequest): Promise<Held> {
-  const { plan, view } = request;
-  const state = await loadState(options, request);
-  const build: StageBuild = {
+/** What is needed to build the stage's engine. */
+export function buildOf(options: HolderOptions, plan: StagePlan, view: View): StageBuild {
+  return {
     spec: options.spec,
     stage: stageOf(plan),
     batchSize: options.config.batch_size,
@@ -55,14 +54,40 @@ export async function loadInstance(options: HolderOptions, request: LoadRequest)
     codecForward: view.codecForward,
     codecBackward: view.codecBackward,
   };
-  const needed = computes(plan, options.self);
-  const engine = needed ? request.reuse?.engine ?? await options.createEngine(build) : null;
-  await engine?.load(state.params);
+}
+
+/** A learner's instance from the bytes of a state file; its hash is for the caller to compare. */
+export function adoptInstance(
+  options: HolderOptions,
+  request: { plan: StagePlan; view: View; bytes: Uint8Array },
+): Held | null {
+  const { plan, view, bytes } = request;
+  const decoded = decodeSafetensors(bytes);
+  if (!decoded.ok) return null;
+  const merged = mergeStates(options.spec, [decoded.value], plan);
+  return merged.ok
+    ? createHeld(instanceKey(plan, view, options.self), { plan, state: merged.value, engine: null })
+    : null;
+}
+
+function createHeld(key: string, { plan, state, engine }: Pick<Held, "plan" | "state" | "engine">): Held {
+  const { size } = state.layout;
   return {
-    ...{ key: instanceKey(plan, view, options.self), plan, engine, state, saturated: 0, nonFinite: 0 },
-    ...{ sum: new Int32Array(state.layout.size), scratch: new Int32Array(state.layout.size) },
+    ...{ key, plan, engine, state, saturated: 0, nonFinite: 0, tied: null, log: new Map() },
+    ...{ sum: new Int32Array(size), total: new Int32Array(size), scratch: new Int32Array(size) },
     ...{ inbox: new Map(), outbox: new Map() },
   };
+}
+
+export async function loadInstance(options: HolderOptions, request: LoadRequest): Promise<Held> {
+  const { plan, view } = request;
+  const state = await loadState(options, request);
+  const needed = computes(plan, options.self);
+  const engine = needed
+    ? request.reuse?.engine ?? await options.createEngine(buildOf(options, plan, view))
+    : null;
+  await engine?.load(state.params);
+  return createHeld(instanceKey(plan, view, options.self), { plan, state, engine });
 }
 
 function stageOf(plan: StagePlan): StageSpec {

@@ -2,6 +2,7 @@
 // this is the part that a tab's worker and the command line share.
 import { Session, type SessionEnd, type SessionOptions } from "./session.ts";
 import type { LossPoint, TabPhase, TabSnapshot } from "./wire/status.ts";
+import { heldOnlyBy } from "./wire/view.ts";
 
 /** First and longest wait between attempts to reach the coordinator again. */
 const RETRY_FIRST_MS = 1_000;
@@ -41,6 +42,8 @@ export class Peer {
       const end = await this.#once();
       const lasted = performance.now() - begun;
       if (lasted > RETRY_MAX_MS * 2) [failures, wait] = [0, RETRY_FIRST_MS];
+      // The coordinator has just answered, so there is nothing to wait for: it joins anew.
+      if (end.code === "not-resumed" && this.#stopped === null && !signal?.aborted) continue;
       const again = end.kind === "offline" || (end.kind === "failed" && ++failures < FAILURES_MAX);
       if (!again || this.#stopped !== null || signal?.aborted) return this.#finish(end);
       // Who asked to leave does not want to be brought back by a lost connection.
@@ -57,10 +60,10 @@ export class Peer {
     const onChange = () => this.#options.onChange(this.snapshot());
     // Only now, so that the last snapshot of a session counts its own tokens once.
     this.#tokensBefore += this.#session?.holder?.tokens ?? 0;
-    const { paused = false, hidden = false } = this.#session?.facts ?? {};
+    const { paused = false, hidden = false, seen = null } = this.#session?.facts ?? {};
     this.#session = new Session({ ...this.#options, onChange });
-    // The owner's wishes outlive a lost connection.
-    Object.assign(this.#session.facts, { paused, hidden });
+    // The owner's wishes outlive a lost connection, and so does what the peer has seen of the run.
+    Object.assign(this.#session.facts, { paused, hidden, seen });
     return await this.#session.ended;
   }
 
@@ -74,13 +77,15 @@ export class Peer {
 
   finishAndLeave(): void {
     const core = this.#session?.core;
-    if (core == null || this.#phase === "offline") return this.leaveNow();
+    if (core == null || this.#phase === "offline" || this.#session?.facts.away != null) {
+      return this.leaveNow();
+    }
     this.#session?.leaveCleanly();
   }
 
-  leaveNow(): void {
+  leaveNow(reason = "left at once"): void {
     this.#stopped = () => {};
-    this.#session?.close("left", "left", "left at once");
+    this.#session?.close("left", "left", reason);
   }
 
   setHidden(hidden: boolean): void {
@@ -118,14 +123,14 @@ export class Peer {
     const relayed = links.filter((link) => link.path === "relay").length;
     return {
       phase: this.#phase ?? this.#livePhase(),
-      reason: this.#phase === null ? group?.reason ?? "" : this.#reason,
+      reason: this.#phase === null ? this.#liveReason() : this.#reason,
       adapter: this.#options.adapter,
       engine: holder?.engineNames()[0] ?? this.#options.engine,
       stage: instance?.index ?? null,
       stageCount: core?.view?.stages.length ?? 0,
       layers: instance === undefined ? null : [instance.firstLayer, instance.endLayer],
       params: holder?.states().reduce((sum, state) => sum + state.layout.size, 0) ?? 0,
-      memoryBytes: holder?.memoryBytes() ?? 0,
+      memoryBytes: (holder?.memoryBytes() ?? 0) + (this.#session?.keptBytes ?? 0),
       step: group?.step ?? 0,
       maxIters: facts?.welcome?.config.max_iters ?? 0,
       ownStepMs: facts?.ownStepMs ?? 0,
@@ -136,13 +141,23 @@ export class Peer {
       links: { direct: links.length - relayed, relayed },
       losses: [...this.#losses.values()].sort((a, b) => a.step - b.step),
       sample: group?.sample ?? null,
+      alone: core === undefined || core.view === null ? [] : heldOnlyBy(core.view, core.id),
     };
+  }
+
+  #liveReason(): string {
+    const facts = this.#session?.facts;
+    if (facts?.away == null) return facts?.group?.reason ?? "";
+    const { retryMs } = facts.away;
+    const when = retryMs === 0 ? "trying again now" : `trying again in ${Math.ceil(retryMs / 1000)} s`;
+    return `the coordinator does not answer; this computer completes what it can and keeps its state; ${when}`;
   }
 
   #livePhase(): TabPhase {
     const facts = this.#session?.facts;
     const core = this.#session?.core?.state;
     if (facts === undefined || facts.step === "joining") return "joining";
+    if (facts.away !== null) return "offline";
     if (facts.step === "measuring" || core === undefined) return "measuring";
     if (facts.leaving) return "finishing";
     if (facts.paused) return "paused";

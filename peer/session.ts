@@ -1,106 +1,76 @@
-// One incarnation of a peer: from hello to the end of its socket. Binds the pure core to the socket, the links, the holder and
-// the clock; contains no protocol decisions. A session never comes back: after its end a new one joins as a new peer.
+// One incarnation of a peer: from hello to the end of its line to the coordinator, which outlives a coordinator's restart.
+// Binds the pure core to that line, the links, the holder and the clock; contains no protocol decisions. A session that has
+// ended never comes back: a new one joins as a new peer.
 import { PeerCore } from "./core/peer_core.ts";
 import type { Job, JobResult, PeerEffect, PeerEvent } from "./core/peer_state.ts";
-import type { StageBuild, StageEngine } from "./engine/engine.ts";
+import { heartbeatOf } from "./heartbeat.ts";
 import { Holder } from "./holder.ts";
 import { measureBlock } from "./measure.ts";
-import type { Corpus } from "./model/data.ts";
 import type { RelayingLinkHost } from "./net/host.ts";
-import type { LinkStats } from "./net/link.ts";
+import { fetchCorpus, Requests } from "./requests.ts";
+import { CoordinatorLine, haveOf, staleness } from "./reconnect.ts";
+import type { SessionEnd, SessionFacts, SessionOptions } from "./session_facts.ts";
+import { PeerSnapshots } from "./snapshots.ts";
 import {
   type CoordinatorMessage,
   decodeCoordinatorMessage,
-  type GroupStatus,
   type PeerMessage,
   PROTOCOL_VERSION,
   readTagged,
   type StateFile,
-  tagControl,
-  tagRelay,
   type Welcome,
 } from "./wire/control.ts";
-import { assert, messageOf, ShoalError } from "./wire/errors.ts";
+import { messageOf, ShoalError } from "./wire/errors.ts";
 import { decodeFrame, encodeFrame } from "./wire/frame.ts";
 
-/** The socket to the coordinator opens within this time or the coordinator counts as offline. */
-const CONNECT_MS = 15_000;
-/** Uploads of a snapshot are tried again this often; a departure meanwhile costs steps, not correctness. */
-const UPLOAD_TRIES = 3;
+/** Longest reason that a message carries. */
+const REASON_CHARS_MAX = 512;
 
-export type EndKind = "done" | "left" | "kicked" | "offline" | "refused" | "failed" | "device-lost";
-export interface SessionEnd {
-  kind: EndKind;
-  code: string;
-  reason: string;
-}
-
-export interface SessionOptions {
-  /** http(s)://host:port of the coordinator. */
-  origin: string;
-  token: string;
-  runtime: "tab" | "deno";
-  name?: string;
-  adapter: string;
-  engine: string;
-  memoryBytes: number;
-  createEngine(build: StageBuild): Promise<StageEngine>;
-  createHost(
-    selfId: string,
-    relay: (remote: string, bytes: Uint8Array<ArrayBuffer>) => void,
-  ): RelayingLinkHost;
-  /** Something that a page shows has changed. */
-  onChange(): void;
-}
-
-/** What a page or a status line reads of a session. */
-export interface SessionFacts {
-  step: "joining" | "measuring" | "joined";
-  peer: string | null;
-  welcome: Welcome | null;
-  group: GroupStatus | null;
-  hidden: boolean;
-  paused: boolean;
-  leaving: boolean;
-  ownStepMs: number;
-  links: Record<string, LinkStats>;
-}
+export type { SessionEnd, SessionOptions } from "./session_facts.ts";
 
 export class Session {
   readonly facts: SessionFacts = {
     ...{ step: "joining", peer: null, welcome: null, group: null, hidden: false, paused: false },
-    ...{ leaving: false, ownStepMs: 0, links: {} },
+    ...{ leaving: false, ownStepMs: 0, links: {}, away: null, seen: null },
   };
   core: PeerCore | null = null;
   holder: Holder | null = null;
   readonly ended: Promise<SessionEnd>;
   readonly #options: SessionOptions;
-  readonly #socket: WebSocket;
+  readonly #line: CoordinatorLine;
   #end: (end: SessionEnd) => void = () => {};
   #over = false;
   #host: RelayingLinkHost | null = null;
   #early: CoordinatorMessage[] = [];
   #timers: ReturnType<typeof setInterval>[] = [];
+  readonly #requests: Requests;
   #stepBusyMs = 0;
+  #recoveryBytes = 0;
+  #snapshots: PeerSnapshots | null = null;
   #working: Promise<void> = Promise.resolve();
 
   constructor(options: SessionOptions) {
     this.#options = options;
+    this.#requests = new Requests({
+      ...{ origin: options.origin, token: options.token },
+      identity: () => this.facts.welcome,
+      back: () => this.#line.back(),
+      over: () => this.#over,
+    });
     this.ended = new Promise((resolve) => this.#end = resolve);
-    this.#socket = new WebSocket(`${options.origin.replace(/^http/, "ws")}/api/peer`);
-    this.#socket.binaryType = "arraybuffer";
-    const timer = setTimeout(
-      () => this.close("offline", "offline", "the coordinator does not answer"),
-      CONNECT_MS,
-    );
-    this.#timers.push(timer);
-    this.#socket.onopen = () => {
-      clearTimeout(timer);
-      this.#hello();
-    };
-    this.#socket.onmessage = (event: MessageEvent<ArrayBuffer>) => this.#receive(new Uint8Array(event.data));
-    this.#socket.onclose = () => this.close("offline", "offline", "the connection to the coordinator closed");
-    this.#socket.onerror = () => {};
+    this.#line = new CoordinatorLine({
+      url: `${options.origin.replace(/^http/, "ws")}/api/peer`,
+      mayResume: () => this.core !== null && !this.facts.leaving,
+      hello: (again) => this.#hello(again),
+      onmessage: (bytes) => this.#receive(bytes),
+      onlost: (reason) => this.close("offline", "offline", reason),
+      onaway: () => this.#onAway(),
+    });
+  }
+
+  /** Bytes kept for snapshots. */
+  get keptBytes(): number {
+    return this.#snapshots?.desk.bytes ?? 0;
   }
 
   /** Asks to be replaced at the next step boundary; the session ends when the coordinator says so. */
@@ -120,28 +90,55 @@ export class Session {
     this.facts.hidden = hidden;
   }
 
-  /** Ends the session at once and lets go of everything. */
-  close(kind: EndKind, code: string, reason: string): void {
+  /** Ends the session at once, says goodbye while the socket still carries it, and lets go of everything. */
+  close(kind: SessionEnd["kind"], code: string, reason: string): void {
     if (this.#over) return;
     this.#over = true;
     for (const timer of this.#timers) clearInterval(timer);
+    // First of all: a page that closes may stop this thread at any moment.
+    this.say({ type: "goodbye", reason: reason.slice(0, REASON_CHARS_MAX) });
+    this.#snapshots?.close();
     this.#host?.closeAll(reason);
-    const { readyState } = this.#socket;
-    if (readyState === WebSocket.OPEN || readyState === WebSocket.CONNECTING) this.#socket.close(1000);
+    this.#line.close();
     const holder = this.holder;
     // The engine is destroyed only after the operation that may be using it.
     void this.#working.finally(() => holder?.unload()).finally(() => this.#end({ kind, code, reason }));
   }
 
   say(message: PeerMessage): void {
-    if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(bytesOf(tagControl(message)));
+    this.#line.say(message);
   }
 
-  #hello(): void {
+  #hello(again: boolean): PeerMessage {
     const { token, runtime, adapter, engine, name } = this.#options;
     const base = { type: "hello" as const, version: PROTOCOL_VERSION, token, runtime };
     const about = { adapter: adapter.slice(0, 500), engine: engine.slice(0, 500) };
-    this.say({ ...base, ...about, ...(name === undefined ? {} : { name: name.slice(0, 100) }) });
+    const hello = { ...base, ...about, ...(name === undefined ? {} : { name: name.slice(0, 100) }) };
+    return again ? { ...hello, ...this.#resumption() } : hello;
+  }
+
+  #resumption(): Pick<PeerMessage & { type: "hello" }, "resume" | "have"> {
+    const { peer, ticket } = this.facts.welcome!;
+    const resume = { peer, ticket, epoch: this.facts.seen!.epoch };
+    const { view, instances } = this.core!.state;
+    if (view === null) return { resume };
+    const logged = instances.filter((it) => it.work?.step === it.step && it.work?.total === "logged");
+    const held = {
+      ...{ plans: instances.map((it) => it.plan), states: this.holder!.states() },
+      logged: logged.map((it) => it.plan.index),
+    };
+    return { resume, have: haveOf(view, this.facts.welcome!.spec, held) };
+  }
+
+  /** The coordinator went away or is back; links that led through it are over either way. */
+  #onAway(): void {
+    const begins = this.facts.away === null;
+    this.facts.away = this.#line.away;
+    const relayed = Object.entries(this.facts.links).filter(([, link]) => link.path === "relay");
+    if (begins) {
+      for (const [peer] of relayed) this.#host?.close(peer, "the coordinator that relayed it is away");
+    }
+    this.#options.onChange();
   }
 
   #receive(bytes: Uint8Array): void {
@@ -156,10 +153,13 @@ export class Session {
   #hear(message: CoordinatorMessage): void {
     switch (message.type) {
       case "welcome":
-        void this.#setUp(message).catch((error) => this.#fail(error));
-        return;
+        return this.#welcomed(message);
       case "refused":
-        return this.close("refused", message.code, message.reason);
+        return this.close(
+          message.code === "not-resumed" ? "offline" : "refused",
+          message.code,
+          message.reason,
+        );
       case "kicked":
         return this.close(message.mayReturn ? "offline" : "kicked", "kicked", message.reason);
       case "done":
@@ -168,72 +168,81 @@ export class Session {
         this.facts.group = message;
         return this.#options.onChange();
       default:
+        this.#see(message);
         if (this.core === null) this.#early.push(message);
         else if (message.type === "signal") this.#host?.signal(message.peer, message.data);
+        else if (message.type === "keep" || message.type === "restore") this.#snapshots?.order(message);
+        else if (message.type === "snapshot-out") this.#exportFor(message);
         else this.#feed(message);
+    }
+  }
+
+  #welcomed(welcome: Welcome): void {
+    const stale = staleness(this.facts.seen, welcome);
+    if (stale !== null) return this.close("refused", "stale-coordinator", stale);
+    if (this.facts.welcome !== null) {
+      // Whoever asked to go on and was taken for somebody new holds nothing that still counts.
+      if (!welcome.resumed) return this.close("offline", "not-resumed", "the coordinator forgot this peer");
+      this.facts.welcome = welcome;
+      this.#line.welcomedBack();
+      return this.#feed({ type: "resumed" });
+    }
+    this.#seeEpoch(welcome.epoch);
+    void this.#setUp(welcome).catch((error) => this.#fail(error));
+  }
+
+  #seeEpoch(epoch: string): void {
+    if (this.facts.seen?.epoch !== epoch) this.facts.seen = { epoch, committed: 0 };
+  }
+
+  #see(message: CoordinatorMessage): void {
+    const { seen } = this.facts;
+    if (message.type === "view" && message.epoch !== undefined) this.#seeEpoch(message.epoch);
+    else if (message.type === "commit" && seen !== null) {
+      seen.committed = Math.max(seen.committed, message.step + 1);
     }
   }
 
   async #setUp(welcome: Welcome): Promise<void> {
     Object.assign(this.facts, { welcome, peer: welcome.peer, step: "measuring" });
-    const beat = setInterval(() => void this.#heartbeat(), welcome.heartbeatMs);
+    const beat = setInterval(() => this.#heartbeat(), welcome.heartbeatMs);
     this.#timers.push(beat);
     this.#options.onChange();
     const { config, spec } = welcome;
-    const corpus = await this.#fetchCorpus(welcome);
+    const corpus = await fetchCorpus(this.#requests, welcome.corpus);
     const { createEngine } = this.#options;
     const blockMs = await measureBlock(createEngine, config, spec);
     if (this.#over) return;
-    const fetchState = (step: number, file: StateFile) => this.#fetchState(step, file);
+    const fetchState = (step: number, file: StateFile) => this.#requests.state(step, file.stage);
     this.holder = new Holder({ self: welcome.peer, config, spec, corpus, createEngine, fetchState });
     this.core = new PeerCore(welcome.peer, config, spec);
     this.#host = this.#openHost(welcome.peer);
+    this.#snapshots = new PeerSnapshots({
+      ...{ welcome, memoryBytes: this.#options.memoryBytes, states: this.#options.states ?? null },
+      ...{ host: this.#host, say: (message) => this.say(message) },
+      upload: (job, file) => this.#requests.upload(job, file),
+    });
     this.facts.step = "joined";
     if (this.facts.paused) this.say({ type: "pause", paused: true });
     this.say({ type: "measured", blockMs, memoryBytes: this.#options.memoryBytes });
     for (const message of this.#early.splice(0)) this.#hear(message);
+    void this.#snapshots.offerSaved();
     this.#options.onChange();
   }
 
   #openHost(selfId: string): RelayingLinkHost {
     const host = this.#options.createHost(selfId, (remote, bytes) => {
-      if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(bytesOf(tagRelay(remote, bytes)));
-    });
+      this.#line.relay(remote, bytes);
+    }, this.facts.welcome!.ticket);
     host.onsignal = (peer, data) => this.say({ type: "signal", peer, data });
     host.onframe = (remote, frame) => this.#onFrame(remote, frame);
     host.onstate = (peer, state, reason) => {
-      if (state !== "connecting") this.#feed({ type: "link", peer, open: state === "open", reason });
+      if (state === "connecting") return;
+      const open = state === "open";
+      this.#feed({ type: "link", peer, open, reason });
+      this.#snapshots?.link(peer, open);
     };
     return host;
-  }
-
-  async #fetchCorpus(welcome: Welcome): Promise<Corpus> {
-    const { hash, bytesPerToken, tokens } = welcome.corpus;
-    const response = await this.#fetch("/api/corpus", {});
-    const bytes = await response.arrayBuffer();
-    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-    const found = [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-    if (found !== hash || bytes.byteLength !== tokens * bytesPerToken) {
-      throw new ShoalError("bad-corpus", "the corpus arrived damaged; reload to try again");
-    }
-    return bytesPerToken === 2 ? new Uint16Array(bytes) : new Uint8Array(bytes);
-  }
-
-  async #fetchState(step: number, file: StateFile): Promise<Uint8Array> {
-    const response = await this.#fetch(`/api/state/${step}/${file.stage}`, {});
-    return new Uint8Array(await response.arrayBuffer());
-  }
-
-  async #fetch(path: string, init: RequestInit): Promise<Response> {
-    const { origin, token } = this.#options;
-    const headers = new Headers(init.headers);
-    headers.set("authorization", `Bearer ${token}`);
-    headers.set("x-shoal-peer", this.facts.peer ?? "");
-    headers.set("x-shoal-ticket", this.facts.welcome?.ticket ?? "");
-    const response = await fetch(origin + path, { ...init, headers });
-    if (response.ok) return response;
-    const problem = await response.text();
-    throw new ShoalError("bad-state", `${path} answered ${response.status}: ${problem.slice(0, 200)}`);
   }
 
   #onFrame(remote: string, bytes: Uint8Array): void {
@@ -241,6 +250,7 @@ export class Session {
     const frame = decodeFrame(bytes);
     if (!frame.ok) return this.#host?.close(remote, `bad-frame: ${frame.reason}`);
     const { header, payload } = frame.value;
+    if (header.kind === "snapshot") return this.#snapshots?.receive(remote, payload);
     const problem = this.core.expects(remote, header) ? this.holder.check(header, payload) : null;
     if (problem !== null) return this.#host?.close(remote, `bad-frame: ${problem}`);
     this.#feed({ type: "frame", from: remote, header }, () => this.holder!.keep(header, payload, remote));
@@ -263,10 +273,18 @@ export class Session {
     switch (effect.do) {
       case "say":
         return this.say(effect.message);
-      case "round":
+      case "begin":
         this.facts.ownStepMs = this.#stepBusyMs || this.facts.ownStepMs;
         this.#stepBusyMs = 0;
-        return this.holder!.round(effect.pass, effect.step);
+        return this.holder!.begin(effect.stage, effect.pass, effect.step);
+      case "fetch":
+        void this.#fetchOffer(effect);
+        return;
+      case "disconnect":
+        return this.#disconnect(effect.peers);
+      case "release":
+        this.#working = this.#working.then(() => this.holder!.release(effect.stage));
+        return;
       case "connect":
         return this.#connect(effect.peers);
       case "unload":
@@ -279,15 +297,47 @@ export class Session {
     }
   }
 
+  #disconnect(peers: string[]): void {
+    for (const peer of peers) {
+      if (!this.#snapshots?.desk.needs(peer)) this.#host!.close(peer, "it is no neighbour any more");
+    }
+  }
+
+  /** A snapshot needs the state of exactly that step: the core exports it between two steps, as for an upload. */
+  #exportFor(message: Extract<CoordinatorMessage, { type: "snapshot-out" }>): void {
+    const { cut, step, stage } = message;
+    this.#snapshots?.order(message);
+    this.#feed({ type: "snapshot", cut, step, stage });
+  }
+
+  #exported(job: Job & { job: "export" }, file: { bytes: Uint8Array; hash: string }): void {
+    const plan = this.core?.state.view?.stages[job.stage];
+    if (!this.#snapshots?.take(job, { file, plan })) void this.#requests.upload(job, file);
+  }
+
   #connect(peers: { peer: string; initiator: boolean }[]): void {
     const { iceServers } = this.facts.welcome!.config;
     for (const { peer, initiator } of peers) this.#host!.connect(peer, { initiator, iceServers });
+  }
+
+  /** A learner's state: on the bench first, then the core is told. */
+  async #fetchOffer(wanted: PeerEffect & { do: "fetch" }): Promise<void> {
+    const { do: _, ...which } = wanted;
+    let problem: string | null = null;
+    try {
+      const bytes = await this.#requests.state(wanted.step, wanted.stage);
+      this.holder?.offer(wanted.stage, bytes);
+    } catch (error) {
+      problem = messageOf(error);
+    }
+    this.#feed({ type: "fetched", ...which, problem });
   }
 
   #send(out: Parameters<Holder["frame"]>[0]): void {
     const { header, payload } = this.holder!.frame(out);
     const incarnation = this.facts.welcome!.incarnation;
     const bytes = encodeFrame({ ...header, incarnation }, payload);
+    if (out.recovery) this.#recoveryBytes += bytes.length;
     if (out.to === this.facts.peer) return queueMicrotask(() => this.#onFrame(out.to, bytes));
     try {
       this.#host!.send(out.to, bytes, out.kind === "part" || out.kind === "tied" ? 1 : 0);
@@ -305,41 +355,22 @@ export class Session {
     try {
       const result = await this.holder!.run(job);
       this.#stepBusyMs += performance.now() - begun;
-      if (result.file !== undefined && job.job === "export") void this.#upload(job, result.file);
+      if (result.file !== undefined && job.job === "export") this.#exported(job, result.file);
       this.#feed({ type: "finished", job, result: withoutFile(result) });
     } catch (error) {
       this.#fail(error);
     }
   }
 
-  async #upload(job: Job & { job: "export" }, file: { bytes: Uint8Array; hash: string }): Promise<void> {
-    const headers = { "x-shoal-gen": String(job.gen), "x-shoal-hash": file.hash };
-    for (let attempt = 1; attempt <= UPLOAD_TRIES && !this.#over; attempt++) {
-      try {
-        const body = bytesOf(file.bytes);
-        await this.#fetch(`/api/state/${job.step}/${job.stage}`, { method: "PUT", body, headers });
-        return;
-      } catch {
-        // A snapshot that is no longer asked for is refused, which is fine; a lost connection is tried again.
-      }
-    }
-  }
-
-  async #heartbeat(): Promise<void> {
-    const links = await this.#host?.stats() ?? {};
-    this.facts.links = links;
-    const all = Object.values(links);
-    const sum = (pick: (link: LinkStats) => number) => all.reduce((total, link) => total + pick(link), 0);
-    const relayed = all.filter((link) => link.path === "relay").length;
-    this.say({
-      type: "heartbeat",
-      stepMs: this.facts.ownStepMs,
-      bytesUp: sum((link) => link.bytesUp),
-      bytesDown: sum((link) => link.bytesDown),
-      direct: all.length - relayed,
-      relayed,
-      hidden: this.facts.hidden,
+  /** Goes out at once with the newest figures there are: those of a tab come from its page, which may be busy. */
+  #heartbeat(): void {
+    void this.#host?.stats().then((links) => {
+      this.facts.links = links;
+      this.#snapshots?.measure(links);
     });
+    const { facts, core, holder } = this;
+    const desk = this.#snapshots?.desk ?? null;
+    this.say(heartbeatOf({ facts, core, holder, desk, recoveryBytes: this.#recoveryBytes }));
     this.#options.onChange();
   }
 
@@ -352,10 +383,4 @@ export class Session {
 function withoutFile(result: JobResult): JobResult {
   const { file: _, ...rest } = result;
   return rest;
-}
-
-/** Our encoders always make plain ArrayBuffers; the types of some of them do not say so. */
-function bytesOf(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
-  assert(bytes.buffer instanceof ArrayBuffer, "bytes in a shared buffer");
-  return bytes as Uint8Array<ArrayBuffer>;
 }

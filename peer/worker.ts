@@ -1,26 +1,71 @@
 // The tab's worker: session, core, exact arithmetic and GPU engine, away from the page's thread. Speaks Comlink with
 // browser.ts and a plain port for links. Nothing is computed before start(), which follows the owner's click.
 import * as Comlink from "comlink";
+import type { StageBuild, StageEngine } from "./engine/engine.ts";
 import { createWgslEngine } from "./engine/wgsl.ts";
-import { type GpuDevice, openDevice } from "./gpu/device.ts";
+import { openDevice } from "./gpu/device.ts";
 import { PortHost } from "./net/host_port.ts";
 import { Peer } from "./peer.ts";
+import { openOpfsFolder } from "./store/folder_opfs.ts";
+import { openSavedStates, type SavedStates } from "./store/saved_states.ts";
 import { messageOf, ShoalError } from "./wire/errors.ts";
-import type { TabInspection, TabPeer, TabPhase, TabSnapshot } from "./wire/status.ts";
+import type { TabEngine, TabInspection, TabPeer, TabPhase, TabSnapshot } from "./wire/status.ts";
 
 /** Pages are told at most this often. */
 const SNAPSHOT_MS = 250;
+/** What the others read of a tab that was closed, reloaded or left behind. */
+const PAGE_GONE = "its page was closed";
 /** First guess of what a tab may use of a device; the planner lowers it on failure. */
 const MEMORY_BYTES = 1_000_000_000;
 
+/** Most that states of the newest snapshot may take of the browser's storage. */
+const STATE_BYTES_MAX = 500_000_000;
+
 /** Beside the page's contract: where to send the page's end of each session's link port. */
 export interface WorkerApi extends TabPeer {
-  onLinkPort(take: (selfId: string, port: MessagePort) => void): Promise<void>;
+  onLinkPort(take: TakePort): Promise<void>;
+}
+
+/** Gives the page its end of a session's links, and what it needs to say goodbye for the session. */
+type TakePort = (selfId: string, port: MessagePort, ticket: string) => void;
+type StartArgs = Parameters<TabPeer["start"]>;
+
+/** What the peer computes with, and how to let go of it. */
+interface Compute {
+  adapter: string;
+  engine: string;
+  deviceLost?: Promise<string>;
+  createEngine(build: StageBuild): Promise<StageEngine>;
+  destroy(): void;
+}
+
+async function openCompute(wanted: TabEngine): Promise<Compute> {
+  if (wanted === "cpu") {
+    // Loaded on demand: hardly any visitor ever needs it.
+    const { createCpuEngine } = await import("./engine/cpu.ts");
+    return {
+      ...{ adapter: "CPU (chosen by the address)", engine: "cpu", destroy: () => {} },
+      createEngine: (build) => Promise.resolve(createCpuEngine(build)),
+    };
+  }
+  const gpu = await openDevice({ provider: "builtin" });
+  return {
+    ...{ adapter: gpu.adapterName, engine: `wgsl (${gpu.provider})`, deviceLost: gpu.lost },
+    createEngine: (build) => createWgslEngine(gpu, build),
+    destroy: () => gpu.destroy(),
+  };
 }
 
 class TabWorker implements WorkerApi {
   #peer: Peer | null = null;
-  #takePort: ((selfId: string, port: MessagePort) => void) | null = null;
+  #takePort: TakePort | null = null;
+  /** How the present peer was started; null once it has ended by itself. */
+  #lending: StartArgs | null = null;
+  /** The page went away while it was lending. */
+  #away = false;
+  #paused = false;
+  /** Of this tab, as long as it lives: after a reload the states of the newest snapshot are still there. */
+  #states: SavedStates | null = null;
 
   async inspect(): Promise<TabInspection> {
     if (!("gpu" in navigator)) return { webgpu: "missing", adapter: "", software: false };
@@ -31,54 +76,67 @@ class TabWorker implements WorkerApi {
     return { webgpu: "ok", adapter: name, software: /swiftshader|llvmpipe|software/i.test(name) };
   }
 
-  onLinkPort(take: (selfId: string, port: MessagePort) => void): Promise<void> {
+  onLinkPort(take: TakePort): Promise<void> {
     this.#takePort = take;
     return Promise.resolve();
   }
 
-  async start(
-    options: { origin: string; token: string },
-    onSnapshot: (snapshot: TabSnapshot) => void,
-  ): Promise<void> {
+  async start(...args: StartArgs): Promise<void> {
+    const [{ origin, token, engine = "wgsl" }, onSnapshot] = args;
     const send = throttled(onSnapshot);
-    let gpu: GpuDevice;
+    let compute: Compute;
     try {
-      gpu = await openDevice({ provider: "builtin" });
+      compute = await openCompute(engine);
     } catch (error) {
       const phase: TabPhase = error instanceof ShoalError && error.code === "no-adapter"
         ? "device-lost"
         : "kicked";
       return send({ ...EMPTY, phase, reason: messageOf(error) });
     }
+    const { destroy, ...computes } = compute;
+    this.#states ??= await openSavedStates(openOpfsFolder, { bytesMax: STATE_BYTES_MAX });
     const peer = new Peer({
-      ...options,
-      ...{
-        runtime: "tab",
-        adapter: gpu.adapterName,
-        engine: `wgsl (${gpu.provider})`,
-        memoryBytes: MEMORY_BYTES,
-      },
-      deviceLost: gpu.lost,
-      createEngine: (build) => createWgslEngine(gpu, build),
-      createHost: (selfId, relay) => new PortHost(this.#channel(selfId), relay),
-      onChange: send,
+      states: this.#states,
+      ...{ origin, token, runtime: "tab", memoryBytes: MEMORY_BYTES },
+      ...computes,
+      createHost: (selfId, relay, ticket) => new PortHost(this.#channel(selfId, ticket), relay),
+      onChange: (snapshot) => this.#away || this.#peer !== peer || send(snapshot),
     });
     this.#peer = peer;
-    void peer.run().then(() => gpu.destroy());
+    this.#lending = args;
+    void peer.run().then(() => {
+      if (this.#peer === peer && !this.#away) this.#lending = null;
+      destroy();
+    });
+  }
+
+  goodbye(): Promise<void> {
+    this.#away = this.#lending !== null;
+    return Promise.resolve(this.#peer?.leaveNow(PAGE_GONE));
+  }
+
+  async comeBack(): Promise<void> {
+    if (!this.#away || this.#lending === null) return;
+    this.#away = false;
+    await this.start(...this.#lending);
+    // The owner's wish outlives the page's absence.
+    if (this.#paused) this.#peer?.pause();
   }
 
   /** One end stays here, the other goes to the page; messages wait in the port until it is served. */
-  #channel(selfId: string): MessagePort {
+  #channel(selfId: string, ticket: string): MessagePort {
     const { port1, port2 } = new MessageChannel();
-    this.#takePort?.(selfId, Comlink.transfer(port2, [port2]));
+    this.#takePort?.(selfId, Comlink.transfer(port2, [port2]), ticket);
     return port1;
   }
 
   pause(): Promise<void> {
+    this.#paused = true;
     return Promise.resolve(this.#peer?.pause());
   }
 
   resume(): Promise<void> {
+    this.#paused = false;
     return Promise.resolve(this.#peer?.resume());
   }
 
@@ -116,7 +174,7 @@ const EMPTY: TabSnapshot = {
     bytesUp: 0,
     bytesDown: 0,
   },
-  ...{ links: { direct: 0, relayed: 0 }, losses: [], sample: null },
+  ...{ links: { direct: 0, relayed: 0 }, losses: [], sample: null, alone: [] },
 };
 
 /** At most one call per interval; the newest snapshot always arrives in the end. */

@@ -5,13 +5,16 @@
 import { effect, signal } from "@preact/signals";
 import { render } from "preact";
 import { ShoalError } from "../peer/wire/errors.ts";
-import type { TabPeer, TabSnapshot } from "../peer/wire/status.ts";
+import type { TabEngine, TabPeer, TabSnapshot } from "../peer/wire/status.ts";
 import { Api, refusalFrom, tokenOf } from "./api.ts";
 import { Contributor, type ContributorActions } from "./contributor.tsx";
 import { latestOnly, poll } from "./pace.ts";
 import { type TabModel, tabScreen } from "./view_model_tab.ts";
 
 const token = tokenOf(location.hash);
+const ENGINES: readonly string[] = ["wgsl", "cpu"] satisfies TabEngine[];
+/** `?engine=cpu` before the # of the join link: no WebGPU, and results that can be compared bit by bit. */
+const engine = new URLSearchParams(location.search).get("engine") ?? "wgsl";
 const api = new Api(token);
 const model = signal<TabModel>({
   invite: null,
@@ -49,6 +52,9 @@ async function askInvite(): Promise<"ok" | "failed" | "stop"> {
 }
 
 async function inspect(): Promise<void> {
+  if (engine === "cpu") {
+    return learn({ inspection: { webgpu: "ok", adapter: "this computer's processor", software: true } });
+  }
   try {
     learn({ inspection: await (await tabPeer()).inspect() });
   } catch (error) {
@@ -60,7 +66,8 @@ async function lend(): Promise<void> {
   learn({ asked: true });
   const show = latestOnly((snapshot: TabSnapshot) => learn({ snapshot }));
   try {
-    await (await tabPeer()).start({ origin: location.origin, token }, show);
+    const wish = engine === "cpu" ? { engine } as const : {};
+    await (await tabPeer()).start({ origin: location.origin, token, ...wish }, show);
   } catch (error) {
     refuse(error);
   }
@@ -81,20 +88,27 @@ const actions: ContributorActions = {
   reload: () => location.reload(),
 };
 
-/** A page taken back from the browser's cache has left the run; it must start from its first screen. */
-function restart(event: Event): void {
-  if ((event as PageTransitionEvent).persisted) location.reload();
+/** A page that the browser gives back said goodbye when it went; it goes on as it was, as a new peer. */
+function comeBack(event: Event): void {
+  if (!(event as PageTransitionEvent).persisted) return;
+  if (model.value.asked) tell((peer) => peer.comeBack());
+  else location.reload();
 }
 
 function listen(): void {
   document.addEventListener("visibilitychange", () => tell((peer) => peer.setHidden(document.hidden)));
-  addEventListener("pagehide", () => tell((peer) => peer.leaveNow()));
-  addEventListener("pageshow", restart);
+  addEventListener("pagehide", () => tell((peer) => peer.goodbye()));
+  addEventListener("pageshow", comeBack);
   addEventListener("hashchange", () => location.reload());
 }
 
 async function begin(): Promise<void> {
   if (!token) return learn({ refusal: { code: "no-token", message: "" } });
+  if (!ENGINES.includes(engine)) {
+    const message =
+      `The address asks for the engine "${engine}"; leave it out, or use ?engine=cpu or ?engine=wgsl.`;
+    return learn({ refusal: { code: "usage", message } });
+  }
   await poll(askInvite);
   if (model.value.invite) await inspect();
 }

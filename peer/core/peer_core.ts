@@ -1,20 +1,17 @@
 // The pure state machine of a peer: (state, event) -> effects. It decides which operation runs next, which frames are
 // accepted, when a stage's total is complete and when a commit is applied. It never touches tensors, clocks or sockets.
-// Invariants: (1) one job at a time; (2) a frame of another generation, another sender than the view names, or a finished
+// Every event only changes state; then one pass over the stage instances decides what follows.
+// Invariants: (1) one job at a time; (2) a frame of another cut, of a sender that the view does not name, or of a finished
 // round changes nothing; (3) a total is summed only over parts that form an exact cover of the step's micro-batches;
-// (4) the committed count only grows inside a generation, and only by an applied commit.
-import type { Pass } from "../wire/control.ts";
-import { assert } from "../wire/errors.ts";
+// (4) an instance's step only grows inside a cut, and only by a total with the hash that the commit named.
 import type { FrameHeader } from "../wire/frame.ts";
 import type { ModelSpec, RunConfig } from "../wire/run.ts";
-import { neighboursOf, roundOrder, stagesOf, tiedPartner, tiedReceivers } from "../wire/view.ts";
-import { activationArrived, finished, gradientArrived } from "../schedule/executor.ts";
-import { exactCover } from "../exact/accumulate.ts";
-import { acceptFrame, partners } from "./accept.ts";
-import { beginRound, chooseOp, finishOp, type RoundContext } from "./round.ts";
+import { roundOrder } from "../wire/view.ts";
+import { acceptFrame } from "./accept.ts";
+import { onLinkAgain, onView, wantEngine } from "./amend.ts";
+import { beginIfDue, chooseOp, deliver, finishOp } from "./round.ts";
 import {
   createPeerState,
-  type FrameOut,
   type Instance,
   type Job,
   type JobResult,
@@ -22,6 +19,13 @@ import {
   type PeerEvent,
   type PeerState,
 } from "./peer_state.ts";
+import { onReduced } from "./sums.ts";
+import { advanceTotal, ask, onTotal, push, sayAgain, sendTotal } from "./totals.ts";
+
+/** Commits remembered for a learner whose state is still on its way. */
+const COMMITS_KEPT = 256;
+/** Attempts in a row to have a link to a neighbour before the coordinator is told that there is none. */
+const LINK_FAILURES_MAX = 3;
 
 export class PeerCore {
   readonly state: PeerState;
@@ -42,91 +46,99 @@ export class PeerCore {
   step(event: PeerEvent): PeerEffect[] {
     const out: PeerEffect[] = [];
     this.#take(event, out);
-    this.#pump(out);
+    this.#settle(out);
     return out;
   }
 
   #take(event: PeerEvent, out: PeerEffect[]): void {
+    const s = this.state;
     switch (event.type) {
       case "view":
-        return this.#onView(event, out);
+        return onView(s, event, out);
       case "open":
-        return this.#onOpen(event, out);
+        return this.#onOpen(event);
       case "commit":
         return this.#onCommit(event);
       case "snapshot":
         return this.#onSnapshot(event);
+      case "adopt":
+        return this.#onAdopt(event);
+      case "send-total":
+        if (event.cut === s.view?.cut) sendTotal(s, this.#at(event.stage), { ...event, out });
+        return;
+      case "state":
+        return this.#onState(event, out);
+      case "fetched":
+        return this.#onFetched(event, out);
       case "frame":
         return this.#onFrame(event.from, event.header, out);
       case "link":
         return this.#onLink(event, out);
+      case "resumed":
+        return this.#onResumed(out);
       case "finished":
         return this.#onFinished(event.job, event.result, out);
     }
   }
 
-  #onView(event: PeerEvent & { type: "view" }, out: PeerEffect[]): void {
-    const s = this.state;
-    if (event.view.gen <= s.gen) return;
-    const mine = stagesOf(event.view, s.id);
-    Object.assign(s, { view: event.view, gen: event.view.gen, committed: event.view.baseStep });
-    Object.assign(s, {
-      loaded: false,
-      readySent: false,
-      round: null,
-      pendingOpen: null,
-      pendingSnapshots: [],
-    });
-    s.arrived = [];
-    s.jobs = [];
-    s.instances = mine.map((plan) => createInstance(plan, s.id));
-    s.neighbours = neighboursOf(event.view, s.config, s.id);
-    if (mine.length === 0) {
-      out.push({ do: "unload" });
-      return;
-    }
-    out.push({ do: "connect", peers: s.neighbours.map((peer) => ({ peer, initiator: s.id < peer })) });
-    const stages = mine.map((plan) => plan.index);
-    s.jobs.push({ job: "load", gen: s.gen, view: event.view, source: event.source, stages });
+  #at(stage: number): Instance | undefined {
+    return this.state.instances.find((it) => it.plan.index === stage);
   }
 
-  #onOpen(event: { gen: number; step: number; pass: Pass }, out: PeerEffect[]): void {
-    const s = this.state;
-    if (event.gen !== s.gen || s.instances.length === 0) return;
-    if (event.step !== s.committed) {
-      s.pendingOpen = { step: event.step, pass: event.pass };
-      return;
-    }
-    const order = roundOrder(event.pass, event.step);
-    if (s.round !== null && s.round.order >= order) return;
-    s.round = { pass: event.pass, step: event.step, order };
-    s.arrived = s.arrived.filter((frame) => frame.order >= order);
-    out.push({ do: "round", pass: event.pass, step: event.step });
-    beginRound(this.#context());
-    for (const frame of s.arrived) if (frame.order === order) this.#deliver(frame);
+  /** Kept until the instance is at that step: the message may be quicker than the commit before it is applied. */
+  #onAdopt({ cut, step, stage, hash }: PeerEvent & { type: "adopt" }): void {
+    const instance = this.#at(stage);
+    if (cut !== this.state.view?.cut || instance === undefined || step < (instance.step ?? 0)) return;
+    if (instance.adopt === null || step >= instance.adopt.step) instance.adopt = { step, hash };
   }
 
-  #onCommit(event: { gen: number; step: number; gradNormSq: number }): void {
+  #onOpen({ gen, step, pass }: PeerEvent & { type: "open" }): void {
     const s = this.state;
-    if (event.gen !== s.gen || event.step !== s.committed) return;
-    for (const instance of s.instances) {
-      assert(instance.phase === "logged", `commit of step ${event.step} in phase ${instance.phase}`);
-      instance.phase = "applying";
-      const stage = instance.plan.index;
-      s.jobs.push({ job: "apply", gen: s.gen, step: event.step, stage, gradNormSq: event.gradNormSq });
+    const order = roundOrder(pass, step);
+    if (gen !== s.gen || s.instances.length === 0) return;
+    if (s.open === null || order > s.open.order || (order === s.open.order && gen > s.open.gen)) {
+      s.open = { pass, step, order, gen };
     }
   }
 
-  #onSnapshot(event: { gen: number; step: number; stage: number }): void {
+  #onCommit({ cut, step, gradNormSq, hashes }: PeerEvent & { type: "commit" }): void {
     const s = this.state;
-    if (event.gen !== s.gen) return;
-    if (event.step === s.committed && s.loaded) this.#export(event);
-    else if (event.step > s.committed) s.pendingSnapshots.push({ step: event.step, stage: event.stage });
+    // A gap would mean that a commit was never sent; what follows it could not be applied.
+    if (cut !== s.view?.cut || step > s.committed || hashes.length !== s.view.stages.length) return;
+    if (s.instances.length > 0) s.commits[step] ??= { gradNormSq, hashes };
+    s.committed = Math.max(s.committed, step + 1);
   }
 
-  #export(wanted: { step: number; stage: number }): void {
-    if (!this.state.instances.some((instance) => instance.plan.index === wanted.stage)) return;
-    this.state.jobs.push({ job: "export", gen: this.state.gen, step: wanted.step, stage: wanted.stage });
+  #onSnapshot(event: { cut: number; step: number; stage: number }): void {
+    const s = this.state;
+    const instance = this.#at(event.stage);
+    if (event.cut !== s.view?.cut || instance === undefined || instance.step === null) return;
+    if (event.step >= instance.step) s.pendingSnapshots.push({ step: event.step, stage: event.stage });
+  }
+
+  #onState({ cut, step, stage, file }: PeerEvent & { type: "state" }, out: PeerEffect[]): void {
+    const instance = this.#at(stage);
+    if (cut !== this.state.view?.cut || instance === undefined || instance.step !== null) return;
+    if (instance.fetching) return;
+    instance.fetching = true;
+    out.push({ do: "fetch", cut, stage, step, file });
+  }
+
+  #onFetched(event: PeerEvent & { type: "fetched" }, out: PeerEffect[]): void {
+    const s = this.state;
+    const { cut, step, stage, file, problem } = event;
+    const instance = this.#at(stage);
+    if (cut !== s.view?.cut || instance === undefined || !instance.fetching) return;
+    if (problem === null) {
+      return push(s, { job: "adopt", step, stage, plan: instance.plan, view: s.view, file });
+    }
+    this.#stateFailed(instance, { reason: problem, out });
+  }
+
+  #stateFailed(instance: Instance, { reason, out }: { reason: string; out: PeerEffect[] }): void {
+    instance.fetching = false;
+    const base = { cut: this.state.view!.cut, stage: instance.plan.index };
+    out.push({ do: "say", message: { type: "want-state", ...base, reason: reason.slice(0, 500) } });
   }
 
   #onFrame(from: string, header: FrameHeader, out: PeerEffect[]): void {
@@ -136,180 +148,188 @@ export class PeerCore {
       s.fenced++;
       return;
     }
-    s.arrived.push(frame);
     out.push({ do: "keep" });
-    if (s.round?.order === frame.order) this.#deliver(frame);
-  }
-
-  #deliver(frame: { kind: FrameHeader["kind"]; stage: number; microBatch: number; from: string }): void {
-    const instance = this.state.instances.find((it) => it.plan.index === frame.stage);
-    if (instance === undefined) return;
-    if (frame.kind === "part") instance.parts.push(frame.from);
-    else if (frame.kind === "tied") instance.tiedArrived = true;
-    else if (this.state.round?.pass === "eval") instance.evalReady.push(frame.microBatch);
-    else if (instance.progress !== null && frame.kind === "activation") {
-      activationArrived(instance.progress, frame.microBatch);
-    } else if (instance.progress !== null) gradientArrived(instance.progress, frame.microBatch);
-    this.#advance(instance);
+    const instance = this.#at(frame.stage)!;
+    if (frame.kind !== "total") {
+      s.arrived.push(frame);
+      return deliver(s, instance, frame);
+    }
+    const work = instance.work!;
+    work.total = "installing";
+    const { step, wanted } = work;
+    const stage = frame.stage;
+    push(s, { job: "install", step, stage, from, hash: wanted ?? "", countTied: stage === 0 });
   }
 
   #onLink(event: { peer: string; open: boolean; reason: string }, out: PeerEffect[]): void {
     const s = this.state;
-    const was = s.links.includes(event.peer);
-    s.links = s.links.filter((peer) => peer !== event.peer);
-    if (event.open) s.links.push(event.peer);
-    const lost = !event.open && (was || !s.readySent) && s.neighbours.includes(event.peer);
-    if (!lost) return;
-    const reason = event.reason.slice(0, 500);
-    out.push({ do: "say", message: { type: "link-lost", gen: s.gen, peer: event.peer, reason } });
+    const { peer, open } = event;
+    const was = s.links.includes(peer);
+    s.links = s.links.filter((it) => it !== peer);
+    if (open) {
+      s.links.push(peer);
+      // A link that has been open before, or was slow to come, may have lost what was sent meanwhile.
+      if (s.linkFailures[peer] !== undefined && s.neighbours.includes(peer)) onLinkAgain(s, peer, out);
+      delete s.linkFailures[peer];
+      return;
+    }
+    if (!s.neighbours.includes(peer)) return;
+    const failures = (s.linkFailures[peer] ?? 0) + (was ? 0 : 1);
+    s.linkFailures[peer] = failures;
+    if (failures < LINK_FAILURES_MAX) {
+      out.push({ do: "connect", peers: [{ peer, initiator: s.id < peer }] });
+    } else if (failures === LINK_FAILURES_MAX) {
+      const reason = event.reason.slice(0, 500);
+      out.push({ do: "say", message: { type: "link-lost", gen: s.gen, peer, reason } });
+    }
+  }
+
+  #onResumed(out: PeerEffect[]): void {
+    const s = this.state;
+    if (s.view === null) return;
+    for (const instance of s.instances) {
+      sayAgain(s, instance, out);
+      if (instance.step === null && !instance.fetching) {
+        this.#stateFailed(instance, { reason: "the coordinator was away", out });
+      }
+    }
   }
 
   #onFinished(job: Job, result: JobResult, out: PeerEffect[]): void {
     const s = this.state;
     s.busy = null;
-    if (job.gen !== s.gen) return;
+    if (job.cut !== s.view?.cut) return;
     if (job.job === "load") {
       s.loaded = true;
       return;
     }
-    const instance = s.instances.find((it) => it.plan.index === job.stage);
-    if (instance === undefined || job.job === "export") return;
-    if (job.job === "op") {
-      if (s.round === null || roundOrder(job.pass, job.step) !== s.round.order) return;
-      finishOp(this.#context(), { instance, job, result, out });
-      if (job.pass === "train") this.#advance(instance);
-    } else if (job.job === "sum") this.#onSummed(instance, out);
-    else if (job.job === "seal") this.#onSealed(instance, result, out);
-    else this.#onApplied(instance, job.step, { result, out });
-  }
-
-  /** Moves an instance on when its own share and every part it needs are there. */
-  #advance(instance: Instance): void {
-    const s = this.state;
-    const round = s.round;
-    if (round === null || round.pass === "eval") return;
-    const done = instance.progress !== null && finished(instance.progress);
-    const others = partners(instance.plan, s.id);
-    if (instance.phase === "computing" && done && others.every((peer) => instance.parts.includes(peer))) {
-      this.#checkCover(instance, others);
-      instance.phase = "summing";
-      const { gen } = s;
-      s.jobs.push({ job: "sum", gen, step: round.step, stage: instance.plan.index, parts: others });
-    } else if (instance.phase === "awaiting tied" && instance.tiedArrived) this.#seal(instance, true);
-  }
-
-  /** Invariant 3. Each part was accepted only with exactly its sender's share, so the shares say what the sum contains. */
-  #checkCover(instance: Instance, others: string[]): void {
-    const shares = instance.plan.replicas.filter((it) => others.includes(it.peer)).map((it) =>
-      it.microBatches
-    );
-    const cover = exactCover(
-      [instance.microBatches, ...shares],
-      this.state.config.gradient_accumulation_steps,
-    );
-    assert(cover.ok, `stage ${instance.plan.index} cannot be summed: ${cover.ok ? "" : cover.reason}`);
-  }
-
-  #onSummed(instance: Instance, out: PeerEffect[]): void {
-    const s = this.state;
-    assert(s.view !== null && s.round !== null, "a sum without a round");
-    const partner = tiedPartner(s.view, s.config, instance.plan.index);
-    if (partner === null) return this.#seal(instance, false);
-    for (const to of tiedReceivers(instance.plan, partner, s.id)) {
-      const frame = { to, kind: "tied" as const, toStage: partner.index };
-      out.push({ do: "send", frame: this.#frame(instance, frame) });
+    const instance = this.#at(job.stage);
+    if (instance === undefined) return;
+    switch (job.job) {
+      case "op":
+        return finishOp(s, { instance, job, result, out });
+      case "engine":
+        instance.engine = instance.engine === "building" ? "ready" : instance.engine;
+        out.push({ do: "say", message: { type: "warm", cut: job.cut, stage: job.stage } });
+        return;
+      case "sum":
+        // Otherwise the view was amended meanwhile, and what counts is added up again.
+        if (instance.work?.step === job.step && instance.work.total === "summing") {
+          instance.work.total = "summed";
+        }
+        return;
+      case "reduce":
+        return onReduced(s, instance, { job, out });
+      case "seal":
+        if (instance.work?.step === job.step && instance.work.total === "sealing") {
+          onTotal(s, instance, { result, out });
+        }
+        return;
+      case "install":
+        return this.#onInstalled(instance, { job, result, out });
+      case "apply":
+        return this.#onApplied(instance, { job, result, out });
+      case "adopt":
+        return this.#onAdopted(instance, { job, result, out });
+      case "export":
+        return;
     }
-    instance.phase = "awaiting tied";
-    this.#advance(instance);
   }
 
-  #frame(instance: Instance, part: Pick<FrameOut, "to" | "kind" | "toStage">): FrameOut {
+  #onInstalled(
+    instance: Instance,
+    end: { job: Job & { job: "install" }; result: JobResult; out: PeerEffect[] },
+  ): void {
+    const work = instance.work;
+    if (work?.step !== end.job.step || work.total !== "installing") return;
+    if (end.result.hash === end.job.hash) onTotal(this.state, instance, end);
+    // A holder that sent something else is no use; the coordinator asks the next, if the total is still another's.
+    else if (work.wanted === null) work.total = "none";
+    else ask(this.state, instance, end.out);
+  }
+
+  #onApplied(
+    instance: Instance,
+    { job, result, out }: { job: Job & { job: "apply" }; result: JobResult; out: PeerEffect[] },
+  ): void {
     const s = this.state;
-    const all = Array.from({ length: s.config.gradient_accumulation_steps }, (_, m) => m);
-    return {
-      ...part,
-      gen: s.gen,
-      pass: "train",
-      step: s.committed,
-      fromStage: instance.plan.index,
-      microBatch: 0,
-      set: all,
-    };
+    // It let go of the stage while this ran, and learns it anew.
+    if (!instance.applying || instance.step !== job.step) return;
+    Object.assign(instance, { step: job.step + 1, applying: false, work: null });
+    instance.oldest = Math.max(instance.oldest, job.step + 1 - job.keep);
+    if (!job.upload && instance.engine === "ready") instance.engine = "stale";
+    this.#sayApplied(instance, { step: job.step, hash: result.hash ?? "", out });
+    // A learner's state may be a good many steps old when it comes.
+    const oldest = Math.min(...s.instances.map((it) => it.step ?? s.committed - COMMITS_KEPT));
+    for (const step of Object.keys(s.commits)) if (Number(step) < oldest) delete s.commits[Number(step)];
+    // A shadow builds its engine once the first step is over, so that it can compute at once when it must.
+    if (instance.microBatches.length > 0 || instance.engine === "none") wantEngine(s, instance);
   }
 
-  #seal(instance: Instance, tied: boolean): void {
+  #sayApplied(
+    instance: Instance,
+    { step, hash, out }: { step: number; hash: string; out: PeerEffect[] },
+  ): void {
+    const base = { cut: this.state.view!.cut, step, stage: instance.plan.index };
+    out.push({ do: "say", message: { type: "applied", ...base, hash } });
+  }
+
+  /** A learner has its state; the totals since then are fetched like any that was missed. */
+  #onAdopted(
+    instance: Instance,
+    { job, result, out }: { job: Job & { job: "adopt" }; result: JobResult; out: PeerEffect[] },
+  ): void {
+    if (instance.step !== null) return;
+    if (result.hash !== job.file.hash) {
+      return this.#stateFailed(instance, { reason: "the state has another hash than announced", out });
+    }
+    Object.assign(instance, { step: job.step, oldest: job.step, fetching: false });
+    // It is to compute, or to be able to at once.
+    wantEngine(this.state, instance);
+    if (job.step > 0) this.#sayApplied(instance, { step: job.step - 1, hash: job.file.hash, out });
+  }
+
+  #settle(out: PeerEffect[]): void {
     const s = this.state;
-    instance.phase = "sealing";
-    const stage = instance.plan.index;
-    s.jobs.push({ job: "seal", gen: s.gen, step: s.committed, stage, tied, countTied: stage === 0 });
+    if (s.view === null) return;
+    if (s.loaded) {
+      for (const instance of s.instances) {
+        beginIfDue(s, instance, out);
+        advanceTotal(s, instance, out);
+      }
+      this.#exportDue();
+    }
+    this.#pump(out);
   }
 
-  #onSealed(instance: Instance, result: JobResult, out: PeerEffect[]): void {
-    instance.phase = "logged";
-    const losses = Object.values(instance.losses);
-    const message = {
-      type: "logged" as const,
-      gen: this.state.gen,
-      step: this.state.committed,
-      stage: instance.plan.index,
-      hash: result.hash ?? "",
-      gradNormSq: result.gradNormSq ?? 0,
-      lossSum: losses.reduce((sum, loss) => sum + loss, 0),
-      lossCount: losses.length,
-      saturated: result.saturated ?? 0,
-      nonFinite: result.nonFinite ?? 0,
-    };
-    out.push({ do: "say", message });
-  }
-
-  #onApplied(instance: Instance, step: number, end: { result: JobResult; out: PeerEffect[] }): void {
+  #exportDue(): void {
     const s = this.state;
-    instance.phase = "applied";
-    const hash = end.result.hash ?? "";
-    end.out.push({
-      do: "say",
-      message: { type: "applied", gen: s.gen, step, stage: instance.plan.index, hash },
-    });
-    if (!s.instances.every((it) => it.phase === "applied")) return;
-    s.committed = step + 1;
-    for (const wanted of s.pendingSnapshots) if (wanted.step === s.committed) this.#export(wanted);
-    s.pendingSnapshots = s.pendingSnapshots.filter((wanted) => wanted.step > s.committed);
-    const open = s.pendingOpen;
-    s.pendingOpen = null;
-    if (open !== null) this.#onOpen({ gen: s.gen, ...open }, end.out);
-  }
-
-  #context(): RoundContext {
-    const s = this.state;
-    assert(s.view !== null && s.round !== null, "a round without a view");
-    return { state: s, view: s.view, round: s.round };
+    const rest: typeof s.pendingSnapshots = [];
+    for (const wanted of s.pendingSnapshots) {
+      const instance = this.#at(wanted.stage);
+      if (instance === undefined || instance.step === null || wanted.step < instance.step) continue;
+      if (wanted.step === instance.step && !instance.applying) push(s, { job: "export", ...wanted });
+      else if (wanted.step > instance.step) rest.push(wanted);
+    }
+    s.pendingSnapshots = rest;
   }
 
   #pump(out: PeerEffect[]): void {
     const s = this.state;
-    if (s.loaded && !s.readySent && s.neighbours.every((peer) => s.links.includes(peer))) {
+    if (
+      s.loaded && !s.readySent && s.instances.length > 0 &&
+      s.neighbours.every((peer) => s.links.includes(peer))
+    ) {
       s.readySent = true;
       out.push({ do: "say", message: { type: "ready", gen: s.gen } });
     }
     if (s.busy !== null) return;
-    const job = s.jobs.shift() ?? (s.round === null ? null : chooseOp(this.#context()));
+    for (const stage of s.releases.splice(0)) {
+      out.push(stage === "all" ? { do: "unload" } : { do: "release", stage });
+    }
+    const job = s.jobs.shift() ?? chooseOp(s);
     if (job === null) return;
     s.busy = job;
     out.push({ do: "job", job });
   }
-}
-
-function createInstance(plan: Instance["plan"], peer: string): Instance {
-  const own = plan.replicas.find((replica) => replica.peer === peer)?.microBatches ?? [];
-  return {
-    plan,
-    microBatches: own,
-    progress: null,
-    losses: {},
-    evalLeft: [],
-    evalReady: [],
-    parts: [],
-    tiedArrived: false,
-    phase: "computing",
-  };
 }

@@ -1,145 +1,186 @@
-// One round of one peer: which operation is next over all its stage instances, and what follows from a finished one.
-// Training rounds follow the schedule's executor; evaluation rounds run forward only. Mutates the plain state it is given.
-import type { Pass } from "../wire/control.ts";
+// One round of one stage instance: how it begins, which operation is next over all instances, and what follows from a
+// finished one. Training rounds follow the schedule's executor; evaluation rounds run forward only. Mutates the plain state
+// it is given; sends nothing that a data dependency does not ask for.
 import { assert } from "../wire/errors.ts";
-import type { StagePlan, View } from "../wire/run.ts";
-import { ownerOf } from "../wire/view.ts";
-import { finished, nextOp, opDone, progressFromView } from "../schedule/executor.ts";
-import { partners } from "./accept.ts";
-import type { FrameOut, Instance, Job, JobResult, PeerEffect, PeerState } from "./peer_state.ts";
-
-export interface RoundContext {
-  state: PeerState;
-  view: View;
-  round: { pass: Pass; step: number; order: number };
-}
+import { ownerOf, roundOrder } from "../wire/view.ts";
+import {
+  activationArrived,
+  gradientArrived,
+  nextOp,
+  opDone,
+  progressFromView,
+} from "../schedule/executor.ts";
+import type {
+  Arrived,
+  FrameOut,
+  Instance,
+  Job,
+  JobResult,
+  PeerEffect,
+  PeerState,
+  StepWork,
+} from "./peer_state.ts";
 
 type OpJob = Job & { job: "op" };
 
 /** Backward first (it frees memory and feeds the neighbour), then forward, then the weight gradients that fill gaps. */
 const KIND_RANK = { B: 0, F: 1, W: 2 };
 
-/** Fresh progress for every instance. */
-export function beginRound(context: RoundContext): void {
-  for (const instance of context.state.instances) {
-    instance.phase = "computing";
-    Object.assign(instance, { losses: {}, parts: [], tiedArrived: false, evalLeft: [], evalReady: [] });
-    if (context.round.pass === "eval") beginEvaluation(context, instance);
-    else instance.progress = progressFromView(context.view, instance.plan.index, context.state.id);
-  }
+/** Begins what the instance is due for: the open round, or a committed step that it has not got yet. */
+export function beginIfDue(state: PeerState, instance: Instance, out: PeerEffect[]): void {
+  const { open } = state;
+  const { step, work } = instance;
+  if (step === null || instance.applying || work?.step === step) return;
+  const behind = step < state.committed;
+  if (!behind && open?.step !== step) return;
+  if (!behind && open?.pass === "eval") return beginEvaluation(state, instance, out);
+  instance.evaluation = null;
+  instance.work = createWork(state, instance, { step, compute: !behind });
+  out.push({ do: "begin", stage: instance.plan.index, pass: "train", step });
+  forgetBefore(state, instance, roundOrder("train", step));
+  for (const frame of state.arrived) deliver(state, instance, frame);
 }
 
-function beginEvaluation(context: RoundContext, instance: Instance): void {
-  const { config, id } = context.state;
+function createWork(
+  state: PeerState,
+  instance: Instance,
+  { step, compute }: { step: number; compute: boolean },
+): StepWork {
+  const computes = compute && instance.microBatches.length > 0;
+  const progress = computes ? progressFromView(state.view!, instance.plan.index, state.id) : null;
+  return {
+    ...{ step, progress, takenOver: [], losses: {}, lossesTold: 0, parts: [], partGen: -1 },
+    ...{ shards: [], reducingGen: -1, shardGen: -1 },
+    ...{
+      total: "none",
+      hash: "",
+      facts: { gradNormSq: 0, saturated: 0, nonFinite: 0 },
+      tiedFrom: null,
+      tiedGen: -1,
+      wanted: null,
+    },
+  };
+}
+
+function beginEvaluation(state: PeerState, instance: Instance, out: PeerEffect[]): void {
+  const { config, id, open } = state;
+  const step = instance.step!;
+  if (instance.evaluation?.step === step && instance.evaluation.gen === open!.gen) return;
   const all = Array.from({ length: config.eval_iters }, (_, m) => m);
-  const own = all.filter((m) => ownerOf(instance.plan, m, config.gradient_accumulation_steps) === id);
-  instance.progress = null;
-  instance.evalLeft = own;
-  instance.evalReady = instance.plan.embed ? [...own] : [];
+  const left = all.filter((m) => ownerOf(instance.plan, m, config.gradient_accumulation_steps) === id);
+  const ready = instance.plan.embed ? [...left] : [];
+  instance.evaluation = { step, gen: open!.gen, left, ready, done: [], losses: {} };
+  out.push({ do: "begin", stage: instance.plan.index, pass: "eval", step });
+  forgetBefore(state, instance, roundOrder("eval", step));
+  for (const frame of state.arrived) deliver(state, instance, frame);
+}
+
+function forgetBefore(state: PeerState, instance: Instance, order: number): void {
+  const { index } = instance.plan;
+  state.arrived = state.arrived.filter((frame) => frame.stage !== index || frame.order >= order);
+}
+
+/** Tells an instance of a frame that was accepted, if it is of the round that the instance is in. */
+export function deliver(state: PeerState, instance: Instance, frame: Arrived): void {
+  if (frame.stage !== instance.plan.index) return;
+  const { work, evaluation } = instance;
+  if (frame.pass === "eval") {
+    if (evaluation === null || frame.order !== roundOrder("eval", evaluation.step)) return;
+    if (frame.gen === evaluation.gen) evaluation.ready.push(frame.microBatch);
+    return;
+  }
+  if (work === null || frame.order !== roundOrder("train", work.step)) return;
+  if (frame.kind === "activation" && work.progress !== null) {
+    activationArrived(work.progress, frame.microBatch);
+  } else if (frame.kind === "gradient" && work.progress !== null) {
+    gradientArrived(work.progress, frame.microBatch);
+  } else if (frame.gen !== state.gen) return;
+  else if (frame.kind === "part") work.parts.push({ from: frame.from, gen: frame.gen, set: frame.set });
+  else if (frame.kind === "shard") {
+    work.shards.push({ from: frame.from, gen: frame.gen, index: frame.microBatch });
+  } else if (frame.kind === "tied") work.tiedFrom = { from: frame.from, gen: frame.gen };
 }
 
 /** The next operation of this peer, or null while everything waits for a frame. */
-export function chooseOp(context: RoundContext): OpJob | null {
-  const { state, round } = context;
+export function chooseOp(state: PeerState): OpJob | null {
   const found: OpJob[] = [];
   for (const instance of state.instances) {
-    const next = round.pass === "eval"
-      ? nextEvaluation(instance)
-      : instance.progress && nextOp(instance.progress);
-    if (next === null || next === undefined) continue;
-    const base = { job: "op" as const, gen: state.gen, pass: round.pass, step: round.step };
-    found.push({ ...base, stage: instance.plan.index, ...next });
+    if (instance.engine !== "ready" || instance.applying || instance.step === null) continue;
+    const base = { job: "op" as const, cut: state.view!.cut, gen: state.gen, step: instance.step };
+    const stage = instance.plan.index;
+    const evaluation = nextEvaluation(instance);
+    const next = evaluation ?? (instance.work?.progress && nextOp(instance.work.progress));
+    if (next) found.push({ ...base, pass: evaluation === null ? "train" : "eval", stage, ...next });
   }
   found.sort((a, b) => KIND_RANK[a.kind] - KIND_RANK[b.kind] || a.microBatch - b.microBatch);
   return found[0] ?? null;
 }
 
-function nextEvaluation(instance: Instance): { kind: "F"; microBatch: number; slot: null } | null {
-  const microBatch = instance.evalLeft.find((m) => instance.evalReady.includes(m));
+function nextEvaluation({ evaluation }: Instance): { kind: "F"; microBatch: number; slot: null } | null {
+  const microBatch = evaluation?.left.find((m) => evaluation.ready.includes(m));
   return microBatch === undefined ? null : { kind: "F", microBatch, slot: null };
 }
 
+export interface OpEnd {
+  instance: Instance;
+  job: OpJob;
+  result: JobResult;
+  out: PeerEffect[];
+}
+
 /** Marks a finished operation and derives its communication from the data dependencies. */
-export function finishOp(
-  context: RoundContext,
-  end: { instance: Instance; job: OpJob; result: JobResult; out: PeerEffect[] },
-): void {
+export function finishOp(state: PeerState, end: OpEnd): void {
   const { instance, job, result, out } = end;
-  if (job.kind === "F" && result.loss !== undefined) instance.losses[job.microBatch] = result.loss;
-  if (job.kind === "F") sendBoundary(context, { ...end, kind: "activation", to: job.stage + 1 });
-  if (job.kind === "B") sendBoundary(context, { ...end, kind: "gradient", to: job.stage - 1 });
-  if (job.pass === "eval") return finishEvaluation(context, instance, { job, out });
-  assert(instance.progress !== null, "a training operation without progress");
-  opDone(instance.progress, { kind: job.kind, microBatch: job.microBatch });
-  if (finished(instance.progress)) sendParts(context, instance, out);
-}
-
-function sendBoundary(
-  context: RoundContext,
-  end: { job: OpJob; kind: "activation" | "gradient"; to: number; out: PeerEffect[] },
-): void {
-  const { state, view } = context;
-  const target = view.stages[end.to];
-  if (target === undefined) return;
-  const to = ownerOf(target, end.job.microBatch, state.config.gradient_accumulation_steps);
-  assert(to !== null, `nobody owns micro-batch ${end.job.microBatch} of stage ${end.to}`);
-  const { gen, pass, step, stage, microBatch } = end.job;
-  const frame: FrameOut = {
-    to,
-    kind: end.kind,
-    gen,
-    pass,
-    step,
-    fromStage: stage,
-    toStage: end.to,
-    microBatch,
-    set: [],
-  };
-  end.out.push({ do: "send", frame });
-}
-
-function finishEvaluation(
-  context: RoundContext,
-  instance: Instance,
-  end: { job: OpJob; out: PeerEffect[] },
-): void {
-  instance.evalLeft = instance.evalLeft.filter((m) => m !== end.job.microBatch);
-  if (instance.evalLeft.length > 0 || !instance.plan.head) return;
-  const losses = Object.values(instance.losses);
-  const { gen } = context.state;
-  const lossSum = losses.reduce((sum, loss) => sum + loss, 0);
-  const stage = instance.plan.index;
-  const { step } = end.job;
-  end.out.push({
-    do: "say",
-    message: { type: "evaluated", gen, step, stage, lossSum, lossCount: losses.length },
-  });
-}
-
-/** The own share of a step is complete: its integer sum goes to the other replicas of the stage. */
-function sendParts(context: RoundContext, instance: Instance, out: PeerEffect[]): void {
-  const { state, round } = context;
-  const stage = instance.plan.index;
-  for (const to of partnersAll(instance.plan, state.id)) {
-    if (instance.microBatches.length === 0) return;
-    const base = { kind: "part" as const, gen: state.gen, pass: round.pass, step: round.step };
-    const frame = {
-      to,
-      ...base,
-      fromStage: stage,
-      toStage: stage,
-      microBatch: 0,
-      set: instance.microBatches,
-    };
-    out.push({ do: "send", frame });
+  const { work, evaluation } = instance;
+  if (job.pass === "eval") {
+    if (evaluation?.step === job.step && evaluation.gen === job.gen) finishEvaluation(state, end);
+    return;
   }
+  // The step may have been committed without this operation, or the instance be another one by now.
+  if (work === null || work.step !== job.step || work.progress === null || instance.applying) return;
+  opDone(work.progress, { kind: job.kind, microBatch: job.microBatch });
+  if (job.kind === "F" && result.loss !== undefined) work.losses[job.microBatch] = result.loss;
+  if (job.kind === "F" && work.takenOver.includes(job.microBatch)) state.recomputed++;
+  const frame = boundaryFrame(state, { instance, kind: job.kind, microBatch: job.microBatch });
+  if (frame !== null) out.push({ do: "send", frame });
 }
 
-/** Every other replica needs the part, those without a share of their own included. */
-function partnersAll(stage: StagePlan, self: string): string[] {
-  const shared = partners(stage, self);
-  const idle = stage.replicas.filter((r) => r.peer !== self && r.microBatches.length === 0).map((r) =>
-    r.peer
-  );
-  return [...shared, ...idle];
+/** The frame with an operation's result for the neighbour stage; null if there is none. */
+export function boundaryFrame(
+  state: PeerState,
+  what: { instance: Instance; kind: "F" | "B" | "W"; microBatch: number; recovery?: boolean },
+): FrameOut | null {
+  const { instance, kind, microBatch, recovery = false } = what;
+  const stage = instance.plan.index;
+  const toStage = stage + (kind === "F" ? 1 : -1);
+  const target = state.view!.stages[toStage];
+  if (kind === "W" || target === undefined) return null;
+  const to = ownerOf(target, microBatch, state.config.gradient_accumulation_steps);
+  assert(to !== null, `nobody owns micro-batch ${microBatch} of stage ${toStage}`);
+  return {
+    ...{
+      to,
+      kind: kind === "F" ? "activation" : "gradient",
+      cut: state.view!.cut,
+      gen: state.gen,
+      pass: "train",
+    },
+    ...{ step: instance.step!, fromStage: stage, toStage, microBatch, set: [], range: null, recovery },
+  };
+}
+
+function finishEvaluation(state: PeerState, { instance, job, result, out }: OpEnd): void {
+  const evaluation = instance.evaluation!;
+  const { gen } = state;
+  const stage = job.stage;
+  evaluation.left = evaluation.left.filter((m) => m !== job.microBatch);
+  evaluation.done.push(job.microBatch);
+  if (result.loss !== undefined) evaluation.losses[job.microBatch] = result.loss;
+  const frame = boundaryFrame(state, { instance, kind: "F", microBatch: job.microBatch });
+  if (frame !== null) out.push({ do: "send", frame: { ...frame, pass: "eval" } });
+  if (evaluation.left.length > 0 || !instance.plan.head) return;
+  const losses = Object.values(evaluation.losses);
+  const lossSum = losses.reduce((sum, loss) => sum + loss, 0);
+  const base = { gen, step: evaluation.step, stage };
+  out.push({ do: "say", message: { type: "evaluated", ...base, lossSum, lossCount: losses.length } });
 }

@@ -114,6 +114,19 @@ export function progressFromView(view: View, stageIndex: number, peer: string): 
   return createProgress(view.schedule, position, replica?.microBatches ?? [], caps);
 }
 
+/**
+ * Takes further micro-batches over in the middle of a step, after a departure. What is fixed about the order ends here:
+ * the rest of the step runs in the dynamic order, which never deadlocks, from whatever state the replicas are in.
+ */
+export function takeOver(progress: Progress, microBatches: readonly number[]): void {
+  const known = new Set(progress.cells.map((cell) => cell.microBatch));
+  for (const microBatch of microBatches) {
+    if (!known.has(microBatch)) progress.cells.push(emptyCell(microBatch));
+  }
+  progress.cells.sort((a, b) => a.microBatch - b.microBatch);
+  progress.order = null;
+}
+
 /** An activation is here. False, and nothing changes, if it is not this replica's, or was known already. */
 export function activationArrived(progress: Progress, microBatch: number): boolean {
   const cell = cellOf(progress, microBatch);

@@ -185,7 +185,7 @@ function viewOf(schedule: ScheduleId, caps: number[], owners: number[][]): View 
       microBatches: list.flatMap((holder, microBatch) => holder === owner ? [microBatch] : []),
     })),
   }));
-  return { gen: 1, baseStep: 0, stages, schedule, codecForward: "raw32", codecBackward: "raw32" };
+  return { gen: 1, cut: 1, baseStep: 0, stages, schedule, codecForward: "raw32", codecBackward: "raw32" };
 }
 
 /** Interleaves replicas and deliveries as `choose` says; fails if nothing can move before all is done. */

@@ -1,0 +1,68 @@
+// One stage instance on a peer: its exact state, its engine, the payloads of open rounds, and the names under which they are
+// found. Not behaviour: holder.ts does what the core's jobs say, held_sums.ts is about integer sums.
+import { unpackInts } from "./codec/ints.ts";
+import type { StageEngine } from "./engine/engine.ts";
+import type { StageState } from "./exact/state.ts";
+import type { Pass } from "./wire/control.ts";
+import { assert, type Result, ShoalError } from "./wire/errors.ts";
+import { type FrameHeader, isSumCodec } from "./wire/frame.ts";
+import type { Encoded, StagePlan } from "./wire/run.ts";
+import { roundOrder } from "./wire/view.ts";
+
+/** A committed step's total, packed, with this end's own share of a tied embedding behind it. */
+export interface LoggedSum {
+  packed: Uint8Array;
+  values: number;
+}
+
+export interface Held {
+  key: string;
+  plan: StagePlan;
+  /** Null for a shadow that has not built one; a shadow's may lack the newest parameters. */
+  engine: StageEngine | null;
+  state: StageState;
+  /** Sum of the own micro-batches of the open step; kept, because a new view may ask for it again. */
+  sum: Int32Array;
+  /** Sum of all micro-batches, once it is known. */
+  total: Int32Array;
+  /** This end's own share of a tied embedding's total. */
+  tied: Int32Array | null;
+  /** Totals of the newest committed steps, for holders that missed one. */
+  log: Map<number, LoggedSum>;
+  scratch: Int32Array;
+  saturated: number;
+  nonFinite: number;
+  /** Payloads of open rounds by frameKey(). */
+  inbox: Map<string, { order: number; value: Encoded | Int32Array }>;
+  outbox: Map<string, { order: number; value: Encoded | Int32Array }>;
+}
+
+/** Sums and evaluations are of one generation, a boundary tensor of a training step and a fetched total are not. */
+export function frameKey(
+  frame: { pass: Pass; step: number; kind: FrameHeader["kind"]; gen: number; which: number | string },
+): string {
+  const { pass, step, kind, gen, which } = frame;
+  const ofOneView = kind === "part" || kind === "tied" || kind === "shard" || pass === "eval";
+  return `${roundOrder(pass, step)}/${kind}/${ofOneView ? gen : "any"}/${which}`;
+}
+
+export function encodedOf(header: FrameHeader, payload: Uint8Array): Encoded {
+  const { codec, exponent, rows, cols } = header;
+  if (isSumCodec(codec) || codec === "bytes") {
+    throw new ShoalError("bad-frame", `a boundary tensor cannot be ${codec}`);
+  }
+  return { codec, exponent, rows, cols, payload };
+}
+
+/** The shape is what the view promises, so `cols` bounds what is unpacked. */
+export function intsOf({ codec, cols }: FrameHeader, payload: Uint8Array): Result<Int32Array> {
+  if (codec === "packed") return unpackInts(payload, cols);
+  return { ok: true, value: new Int32Array(payload.slice().buffer) };
+}
+
+/** Of a payload that was checked on arrival. */
+export function checkedInts(header: FrameHeader, payload: Uint8Array): Int32Array {
+  const values = intsOf(header, payload);
+  assert(values.ok, "a sum that was not checked");
+  return values.value;
+}

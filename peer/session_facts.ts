@@ -1,0 +1,53 @@
+// What a session is told when it begins, what pages and status lines read of it, and how it ends. Types only.
+import type { StageBuild, StageEngine } from "./engine/engine.ts";
+import type { RelayingLinkHost } from "./net/host.ts";
+import type { LinkStats } from "./net/link.ts";
+import type { Seen } from "./reconnect.ts";
+import type { SavedStates } from "./store/saved_states.ts";
+import type { GroupStatus, Welcome } from "./wire/control.ts";
+
+export type EndKind = "done" | "left" | "kicked" | "offline" | "refused" | "failed" | "device-lost";
+export interface SessionEnd {
+  kind: EndKind;
+  code: string;
+  reason: string;
+}
+
+export interface SessionOptions {
+  /** http(s)://host:port of the coordinator. */
+  origin: string;
+  token: string;
+  runtime: "tab" | "deno";
+  name?: string;
+  adapter: string;
+  engine: string;
+  memoryBytes: number;
+  /** Where the states of newest snapshots outlive this peer; absent: nowhere. */
+  states?: SavedStates;
+  createEngine(build: StageBuild): Promise<StageEngine>;
+  /** `ticket` proves who speaks for this peer over HTTP: a page that closes says so with it. */
+  createHost(
+    selfId: string,
+    relay: (remote: string, bytes: Uint8Array<ArrayBuffer>) => void,
+    ticket: string,
+  ): RelayingLinkHost;
+  /** Something that a page shows has changed. */
+  onChange(): void;
+}
+
+/** What a page or a status line reads of a session. */
+export interface SessionFacts {
+  step: "joining" | "measuring" | "joined";
+  peer: string | null;
+  welcome: Welcome | null;
+  group: GroupStatus | null;
+  hidden: boolean;
+  paused: boolean;
+  leaving: boolean;
+  ownStepMs: number;
+  links: Record<string, LinkStats>;
+  /** Set while the coordinator does not answer and the session goes on without it. */
+  away: { retryMs: number } | null;
+  /** What the peer has seen committed; outlives the session. */
+  seen: Seen | null;
+}
