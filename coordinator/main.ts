@@ -9,6 +9,7 @@ import { loadCorpus, type LoadedCorpus } from "./store/corpus.ts";
 import { readAccess, writeAccess } from "./store/access.ts";
 import { EventLog } from "./store/event_log.ts";
 import { readCheckpoint } from "./store/checkpoints.ts";
+import { RunLog } from "./store/run_log.ts";
 import { checkCorpus } from "../peer/model/config.ts";
 import { specOf } from "../peer/model/layout.ts";
 import { decodeState, stateHash } from "../peer/model/state_file.ts";
@@ -25,8 +26,10 @@ export interface CoordinatorOptions {
   outDir: string;
   operator: string;
   runName: string;
-  /** Folder of the checkpoint to go on from. */
+  /** Folder of the checkpoint to go on from; with `restore`, the one to fall back to. */
   resumeFrom?: string;
+  /** Go on from the log in `outDir` with the peers that come back, under the log's configuration. */
+  restore?: boolean;
   webRoot: string;
   /** Where others reach the coordinator, if not at its own address: a reverse proxy's https address. */
   publicUrl?: string;
@@ -50,16 +53,21 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
   // A public URL that is none should be told before a corpus is read and a port opened.
   linkBase({ ...options, addresses: [] });
   const start = await prepare(options);
-  const log = new EventLog(options.outDir);
+  const { log, runLog } = openLogs(options, start);
   const shellOptions: ShellOptions = {
     ...start,
     config: options.config,
-    log,
+    ...{ log, runLog, restore: options.restore ?? false },
     outDir: options.outDir,
     onEvent: options.onEvent,
     sample: (files, signal) => sampleText({ files, ...start, config: options.config, signal }),
   };
   const shell = new Shell(shellOptions);
+  if (runLog.tornBytes > 0) {
+    shell.warn(
+      `the run's log ended in ${runLog.tornBytes} bytes of an unfinished record, which were cut off`,
+    );
+  }
   const access = readAccess(options.outDir);
   const { joinToken, adminToken } = access;
   const sockets = new Sockets(shell, joinToken);
@@ -77,6 +85,27 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
     await server.shutdown();
   };
   return { joinLink: joinLink(), adminLink, done: shell.ended, stop, shell };
+}
+
+/** A run that goes on from its log keeps its epoch; anything else is a history of its own. */
+function openLogs(options: CoordinatorOptions, start: Prepared): { log: EventLog; runLog: RunLog } {
+  const { outDir, config, restore } = options;
+  const { spec, corpus, resume } = start;
+  const begin = { config, spec, corpusHash: corpus.hash, committed: resume?.step ?? 0 };
+  const runLog = restore ? RunLog.reopen(outDir) : RunLog.create(outDir, begin);
+  try {
+    const { run } = runLog;
+    if (run.corpusHash !== corpus.hash || JSON.stringify(run.spec) !== JSON.stringify(spec)) {
+      throw new ShoalError(
+        "bad-corpus",
+        `the text of ${config.dataset} is not the one that the run began with`,
+      );
+    }
+    return { log: new EventLog(outDir), runLog };
+  } catch (error) {
+    runLog.close();
+    throw error;
+  }
 }
 
 /** Timers and files of a run that cannot be reached must not outlive the attempt. */

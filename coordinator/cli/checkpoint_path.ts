@@ -10,16 +10,24 @@ import { checkpointsDir, MANIFEST_NAME, newestCheckpoint, recoveryDir } from "..
  * @throws {ShoalError} bad-checkpoint if there is none, or none that verifies.
  */
 export async function findCheckpoint(path: string): Promise<string> {
-  if (await exists(join(path, MANIFEST_NAME))) return path;
-  const found = [await newestCheckpoint(path), await newestCheckpoint(recoveryDir(path))];
-  // Folder names sort by step; of two at the same step the checkpoint proper comes first.
-  const newest =
-    found.filter((it) => it !== null).toSorted((a, b) => basename(b).localeCompare(basename(a)))[0];
-  if (newest !== undefined) return newest;
+  if (await isCheckpoint(path)) return path;
+  const newest = await newestOf(path);
+  if (newest !== null) return newest;
   throw new ShoalError(
     "bad-checkpoint",
     `"${path}" holds no checkpoint; name a run's folder (such as runs/<name>) or a folder with ${MANIFEST_NAME}`,
   );
+}
+
+/**
+ * The newest checkpoint or saved snapshot of a run's folder; null if it has none.
+ * @throws {ShoalError} bad-checkpoint if there are some but none verifies.
+ */
+export async function newestOf(runDir: string): Promise<string | null> {
+  const found = [await newestCheckpoint(runDir), await newestCheckpoint(recoveryDir(runDir))];
+  // Folder names sort by step; of two at the same step the checkpoint proper comes first.
+  return found.filter((it) => it !== null).toSorted((a, b) => basename(b).localeCompare(basename(a)))[0] ??
+    null;
 }
 
 /** The run's folder that a checkpoint's folder lies in, so that a resumed run goes on beside it. */
@@ -29,9 +37,10 @@ export function runFolderOf(checkpoint: string): string {
   return basename(run) === basename(recoveryDir(".")) ? dirname(run) : run;
 }
 
-async function exists(path: string): Promise<boolean> {
+/** Whether a folder is a checkpoint itself rather than a run's. */
+export async function isCheckpoint(path: string): Promise<boolean> {
   try {
-    await Deno.stat(path);
+    await Deno.stat(join(path, MANIFEST_NAME));
     return true;
   } catch (error) {
     if (error instanceof Deno.errors.NotFound) return false;

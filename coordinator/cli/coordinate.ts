@@ -5,23 +5,27 @@ import { readConfig } from "../../peer/model/config.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import type { RunConfig } from "../../peer/wire/run.ts";
 import { type CoordinatorOptions, startCoordinator } from "../main.ts";
-import { readCheckpoint } from "../store/checkpoints.ts";
-import { findCheckpoint, runFolderOf } from "./checkpoint_path.ts";
+import { planResume, refuseUnfinished } from "./resume_plan.ts";
 import { listenForInterrupts } from "./interrupts.ts";
 import { folderName, integerFlag, positional, type VerbOptions } from "./options.ts";
 import { processReporter } from "./report.ts";
 import { repositoryRoot } from "./root.ts";
 
-export type RunOptions = Omit<CoordinatorOptions, "onEvent">;
+export interface RunOptions extends Omit<CoordinatorOptions, "onEvent"> {
+  /** One line for the operator before the run begins. */
+  note?: string;
+}
 
 /** Options of a new run out of flags, the configuration file and the configuration flags (which win). */
 export async function newRunOptions(options: VerbOptions): Promise<RunOptions> {
   positional(options, 0);
   const config = readConfig({ ...await fileConfig(options.flags.config), ...options.config });
-  return runOptions(options, config);
+  const run = runOptions(options, config);
+  refuseUnfinished(run.outDir);
+  return run;
 }
 
-/** Options of a run that goes on from a checkpoint: its configuration, overlaid by the flags. */
+/** Options of a run that goes on: from its log, or from a checkpoint with its configuration, overlaid by the flags. */
 export async function resumedRunOptions(options: VerbOptions): Promise<RunOptions> {
   const named = positional(options, 1);
   if (named === undefined) {
@@ -30,11 +34,14 @@ export async function resumedRunOptions(options: VerbOptions): Promise<RunOption
       "the folder to resume from is missing; give a run's folder or a checkpoint's",
     );
   }
-  const resumeFrom = await findCheckpoint(resolve(named));
-  const { manifest } = await readCheckpoint(resumeFrom);
-  const config = readConfig({ ...manifest.config, ...options.config });
-  const folder = runFolderOf(resumeFrom);
-  return { ...runOptions(options, config, folder), resumeFrom };
+  const { out_dir } = options.flags;
+  const elsewhere = out_dir !== undefined && resolve(out_dir) !== resolve(named);
+  const changed = elsewhere || Object.keys(options.config).length > 0;
+  const plan = await planResume(resolve(named), { changed, nowMs: Date.now() });
+  const config = readConfig({ ...plan.config, ...options.config });
+  const { folder, restore, resumeFrom, note } = plan;
+  const from = resumeFrom === null ? {} : { resumeFrom };
+  return { ...runOptions(options, config, folder), ...from, restore, note };
 }
 
 function runOptions({ flags, ...rest }: VerbOptions, config: RunConfig, folder?: string): RunOptions {
@@ -75,12 +82,14 @@ async function fileConfig(path: string | undefined): Promise<Record<string, unkn
 /** After an interrupt: one step, one evaluation and one checkpoint; peers that hang must not hold the end up for ever. */
 const LAST_CHECKPOINT_MS = 60_000;
 
-/** Serves the run; resolves to the exit code: 1 if the run has failed. An interrupted run has been checkpointed and ends cleanly. */
+/** Serves the run; resolves to the exit code: 1 if it failed, or was interrupted and could not write its last checkpoint. */
 export async function coordinate(run: RunOptions, flags: VerbOptions["flags"]): Promise<number> {
   const reporter = processReporter({ json: flags.json !== undefined, maxIters: run.config.max_iters });
   const interrupts = listenForInterrupts();
   try {
-    const coordinator = await startCoordinator({ ...run, onEvent: (line) => reporter.event(line) });
+    const { note, ...options } = run;
+    if (note !== undefined) reporter.note(note);
+    const coordinator = await startCoordinator({ ...options, onEvent: (line) => reporter.event(line) });
     const interrupted = new Promise<void>((resolve) => {
       interrupts.signal.addEventListener("abort", () => resolve(), { once: true });
       if (interrupts.signal.aborted) resolve();
@@ -94,8 +103,16 @@ export async function coordinate(run: RunOptions, flags: VerbOptions["flags"]): 
         new Promise((resolve) => setTimeout(resolve, LAST_CHECKPOINT_MS)),
       ]);
     }
+    const { status } = coordinator.shell.core.state;
+    // Whoever relies on the exit code must be able to rely on the checkpoint.
+    if (interrupts.signal.aborted && status !== "finished" && status !== "failed") {
+      const waited = `${LAST_CHECKPOINT_MS / 1000} s`;
+      reporter.note(
+        `the last checkpoint was not complete after ${waited}; "shoal resume" goes on from the log`,
+      );
+    }
     await coordinator.stop(interrupts.signal.aborted ? "stopped by its operator" : "the run is finished");
-    return coordinator.shell.core.state.status === "failed" ? 1 : 0;
+    return status === "finished" ? 0 : 1;
   } finally {
     interrupts.close();
   }

@@ -6,6 +6,8 @@ export const ECHO_MS = 250;
 
 /** A second press: the process ends with this code. */
 const EXIT_FORCED = 1;
+/** Time that a goodbye gets to leave before the process ends at a second press. */
+const GOODBYE_MS = 100;
 
 export type Press = "soft" | "hard" | "echo";
 
@@ -25,6 +27,8 @@ export class PressCounter {
 export interface Interrupts {
   /** Aborted by the first SIGINT, SIGTERM or SIGHUP. */
   readonly signal: AbortSignal;
+  /** Aborted by the second: the process ends a moment later. */
+  readonly hard: AbortSignal;
   /** Stops listening, so that the process can end by itself. */
   close(): void;
 }
@@ -32,18 +36,21 @@ export interface Interrupts {
 /** `onHard` runs just before the process ends at the second press: the last chance to end children. */
 export function listenForInterrupts(onHard: () => void = () => {}): Interrupts {
   const controller = new AbortController();
+  const hard = new AbortController();
   const counter = new PressCounter();
   const signals: Deno.Signal[] = ["SIGINT", "SIGTERM", "SIGHUP"];
   function pressed(): void {
     const press = counter.press(performance.now());
     if (press === "soft") controller.abort(new Error("interrupted"));
     if (press !== "hard") return;
+    hard.abort(new Error("interrupted twice"));
     onHard();
-    Deno.exit(EXIT_FORCED);
+    setTimeout(() => Deno.exit(EXIT_FORCED), GOODBYE_MS);
   }
   for (const signal of signals) Deno.addSignalListener(signal, pressed);
   return {
     signal: controller.signal,
+    hard: hard.signal,
     close() {
       for (const signal of signals) Deno.removeSignalListener(signal, pressed);
     },

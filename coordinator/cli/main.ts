@@ -25,7 +25,7 @@ const actions: Readonly<Record<string, (options: VerbOptions) => Promise<number>
 async function peer(options: VerbOptions): Promise<number> {
   positional(options, 0);
   const link = requiredFlag(options, "join");
-  const { name, engine, json } = options.flags;
+  const { name, engine, json, state_dir: stateDir } = options.flags;
   // Loaded here only: its native add-ons need a permission that no other verb is given.
   const { runPeer } = await import("../../peer/deno.ts");
   const interrupts = listenForInterrupts();
@@ -34,8 +34,10 @@ async function peer(options: VerbOptions): Promise<number> {
       join: link,
       json: json !== undefined,
       signal: interrupts.signal,
+      hard: interrupts.hard,
       ...(name === undefined ? {} : { name }),
       ...(engine === undefined ? {} : { engine: engineNamed(engine) }),
+      ...(stateDir === undefined ? {} : { stateDir }),
     });
   } finally {
     interrupts.close();

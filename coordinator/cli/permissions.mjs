@@ -26,7 +26,9 @@ const nativeCode = ["--allow-ffi"];
 export function permissionsFor(verb, args, around) {
   const flags = readPaths(args, around.cwd);
   if (verb === "peer") {
-    return [...nativeCode, "--allow-env", "--allow-sys", ...read(around.root), ...net(hostOf(flags.join))];
+    const kept = flags.stateDir === null ? [] : [flags.stateDir];
+    const files = [...read(around.root, ...kept), ...(kept.length > 0 ? write(...kept) : [])];
+    return [...nativeCode, "--allow-env", "--allow-sys", ...files, ...net(hostOf(flags.join))];
   }
   if (verb === "generate") return [...read(around.root, ...flags.folders), "--allow-env"];
   if (verb === "doctor") {
@@ -62,10 +64,12 @@ function readPaths(args, cwd) {
     host: named,
     join: named,
     dataset: named,
+    state_dir: named,
   };
   const { values, positionals } = parseArgs({ args, options, strict: false, allowPositionals: true });
   /** @param {unknown} value */
   const text = (value) => typeof value === "string" ? value : null;
+  const stateDir = text(values.state_dir);
   const outDir = resolve(cwd, text(values.out_dir) ?? "runs");
   // A data set may be a text file; a configuration file may name one beside itself.
   const config = text(values.config);
@@ -76,6 +80,7 @@ function readPaths(args, cwd) {
   return {
     host: text(values.host),
     join: text(values.join),
+    stateDir: stateDir === null ? null : resolve(cwd, stateDir),
     folders: [...written, ...inputs.map((path) => resolve(cwd, path))],
     // A resumed run writes on in its own folder.
     written,

@@ -3,6 +3,8 @@
 import type { CoordinatorEventLine } from "../main.ts";
 
 type StepLine = Extract<CoordinatorEventLine, { event: "step" }>;
+type DepartureLine = Extract<CoordinatorEventLine, { event: "departure" }>;
+type HoldersLine = Extract<CoordinatorEventLine, { event: "holders" }>;
 type DoneLine = Extract<CoordinatorEventLine, { event: "done" }>;
 
 /** Columns of the bar itself. */
@@ -46,7 +48,8 @@ export function scientific(value: number): string {
 export function stepText(line: StepLine): string {
   return [
     `step ${line.step}`,
-    `loss ${line["train/loss"].toFixed(2)}`,
+    // Who computed it may have died before telling.
+    `loss ${Number.isFinite(line["train/loss"]) ? line["train/loss"].toFixed(2) : "not told"}`,
     `lr ${scientific(line.lr)}`,
     `grad ${line.grad_norm.toFixed(2)}`,
     `${compact(line.tokens_per_s)} tok/s`,
@@ -74,6 +77,41 @@ export function doneText(line: DoneLine): string {
     `checkpoint ${line.checkpoint}`,
     ...sample,
   ].join("\n");
+}
+
+/** Who left, how late the next commit came, and what that cost; "nothing is lost" only where it is true. */
+export function departureText(line: DepartureLine): string {
+  const { peer, how, step, stall_ms, reassigned, steps_lost } = line;
+  const late = stall_ms < 1 ? "on time" : `${timeText(stall_ms)} late`;
+  if (steps_lost > 0) {
+    return `${peer} left (${how}) after step ${step}: ${steps(steps_lost)} done again, as nobody else had ` +
+      `its layers; the next step came ${late}`;
+  }
+  const taken = reassigned === 0 ? "" : `${count(reassigned, "micro-batch", "es")} went to others, `;
+  return `${peer} left (${how}) in step ${step + 1}: ${taken}the step came ${late}, nothing is lost`;
+}
+
+/** Whether any one peer may vanish now. */
+export function holdersText(line: HoldersLine): string {
+  const alone = line.redundancy.flatMap((level, stage) => level === "none" ? [stage + 1] : []);
+  if (alone.length === 0) return "every stage has a second holder: any one peer may vanish, nothing is lost";
+  const which = alone.length === 1
+    ? `stage ${alone[0]} has one holder: if it vanishes`
+    : `stages ${alone.join(", ")} have one holder each: if one of them vanishes`;
+  return `${which}, the steps since the newest snapshot are done again`;
+}
+
+function timeText(ms: number): string {
+  return ms < 1000 ? `${ms} ms` : `${(ms / 1000).toFixed(1)} s`;
+}
+
+/** "1 step is", "3 steps are". */
+function steps(n: number): string {
+  return `${count(n, "step", "s")} ${n === 1 ? "is" : "are"}`;
+}
+
+function count(n: number, noun: string, ending: string): string {
+  return `${n} ${noun}${n === 1 ? "" : ending}`;
 }
 
 export function createReporter(options: ReporterOptions): Reporter {
@@ -125,7 +163,13 @@ function noteText(
     case "checkpoint":
       return `step ${line.step}: checkpoint ${line.path}`;
     case "rollback":
-      return `a departure: back to step ${line.step}, ${line.steps_redone} steps are done again`;
+      return `back to step ${line.step}: ${steps(line.steps_redone)} done again, with the same data`;
+    case "snapshot":
+      return null;
+    case "departure":
+      return departureText(line);
+    case "holders":
+      return holdersText(line);
     case "sample":
       return null;
     case "done":

@@ -1,7 +1,16 @@
 // The words and the modes of the command line's output: live, plain and JSON.
 import assert from "node:assert/strict";
 import type { CoordinatorEventLine } from "../main.ts";
-import { compact, createReporter, doneText, isLogged, progressBar, stepText } from "./report.ts";
+import {
+  compact,
+  createReporter,
+  departureText,
+  doneText,
+  holdersText,
+  isLogged,
+  progressBar,
+  stepText,
+} from "./report.ts";
 
 const step: Extract<CoordinatorEventLine, { event: "step" }> = {
   event: "step",
@@ -37,6 +46,49 @@ function record(options: { json?: boolean; tty?: boolean; color?: boolean }) {
 Deno.test("a step reads as one line", () => {
   assert.equal(stepText(step), "step 40 | loss 2.61 | lr 3.0e-4 | grad 0.91 | 1.8k tok/s | 3 peers");
   assert.match(stepText({ ...step, peers: 1 }), /1 peer$/);
+});
+
+Deno.test("a departure says what it cost, and that nothing is lost only if nothing is", () => {
+  const line = {
+    ...{ event: "departure" as const, peer: "tab-3", how: "connection closed", step: 11 },
+    ...{ stall_ms: 420, reassigned: 4, steps_lost: 0, recomputed_total: 2, recovery_bytes_total: 9 },
+  };
+  const left = "tab-3 left (connection closed)";
+  const lossless = departureText(line);
+  assert.equal(
+    lossless,
+    `${left} in step 12: 4 micro-batches went to others, the step came 420 ms late, nothing is lost`,
+  );
+  assert.equal(
+    departureText({ ...line, reassigned: 0, stall_ms: 0 }),
+    `${left} in step 12: the step came on time, nothing is lost`,
+  );
+  assert.match(
+    departureText({ ...line, reassigned: 1, stall_ms: 1260 }),
+    /: 1 micro-batch went .* 1\.3 s late/,
+  );
+  const lossy = departureText({ ...line, steps_lost: 3 });
+  assert.match(lossy, /^tab-3 left .* after step 11: 3 steps are done again/);
+  assert.doesNotMatch(lossy, /nothing is lost/);
+  assert.match(departureText({ ...line, steps_lost: 1 }), /: 1 step is done again/);
+});
+
+Deno.test("who holds what is told as what it means for a departure", () => {
+  const line = {
+    ...{ event: "holders" as const, step: 5, holders: [2, 1, 2], steps_at_risk: 5 },
+    snapshot: ["none" as const, "none" as const, "none" as const],
+  };
+  const text = (...redundancy: ("none" | "shadow" | "replica")[]) => holdersText({ ...line, redundancy });
+  assert.match(text("shadow", "replica", "shadow"), /^every stage has a second holder: .* nothing is lost$/);
+  assert.match(text("shadow", "none", "shadow"), /^stage 2 has one holder: if it vanishes, the steps since/);
+  assert.match(text("none", "shadow", "none"), /^stages 1, 3 have one holder each: if one of them vanishes/);
+  const { out, reporter } = record({});
+  reporter.event({ ...line, redundancy: ["shadow", "none", "shadow"] });
+  reporter.event({ event: "rollback", step: 4, steps_redone: 1 });
+  assert.match(
+    out.log,
+    /^stage 2 has one holder: .*\nback to step 4: 1 step is done again, with the same data\n$/,
+  );
 });
 
 Deno.test("numbers are compact and never roll over their unit", () => {

@@ -67,6 +67,11 @@ export const verbs = [
       { name: "join", value: "LINK", text: "the run's join link" },
       { name: "name", value: "TEXT", text: "name shown to the run's organizer" },
       { name: "engine", value: "ENGINE", text: "wgsl, cpu or auto (auto)" },
+      {
+        name: "state_dir",
+        value: "DIR",
+        text: "keep states of the newest snapshot there, over a restart (nowhere)",
+      },
       json,
       help,
     ],

@@ -51,6 +51,12 @@ Deno.test("a peer may write nothing, and reach only its coordinator", () => {
   );
 });
 
+Deno.test("a peer that keeps states may write in their folder alone", () => {
+  const flags = permissionsFor("peer", ["--join", "https://train.example/#t", "--state_dir", "kept"], around);
+  assert.ok(flags.includes("--allow-write=/w/kept"));
+  assert.ok(flags.includes("--allow-read=/r,/w/kept"));
+});
+
 Deno.test("a coordinator reads its inputs and writes only its output folder", () => {
   const args = ["--out_dir", "out", "--config=in/c.json", "--dataset", "t.txt", "--host", "0.0.0.0"];
   const flags = permissionsFor("coordinator", args, around);

@@ -1,12 +1,16 @@
 // What happens between two rounds: evaluate, collect a snapshot, re-plan, pause, finish, or open the next step.
 // One function decides; it is asked again whenever something it waited for has happened. Pure; mutates the turn's state.
 import { peersOf } from "../../peer/wire/view.ts";
-import type { Pass } from "../../peer/wire/control.ts";
+import type { Pass, StateSource } from "../../peer/wire/control.ts";
+import { isStuck, maintain } from "./maintain.ts";
 import { restart } from "./recovery.ts";
+import { peersKeepEnough, snapshotIfDue } from "./snapshots.ts";
 import { note, requestSnapshots, setPhase, setStatus, type Turn } from "./turn.ts";
 
 /** Complete snapshots kept; the older one serves peers that are still downloading it. */
 const SNAPSHOTS_KEPT = 2;
+/** Steps between snapshots that the coordinator collects where peers keep none and none are configured. */
+const COLLECTED_EVERY = 10;
 
 /** Decides what follows at `committed`. Called with no round open and all peers of the view ready. */
 export function afterBoundary(turn: Turn): void {
@@ -25,9 +29,15 @@ export function afterBoundary(turn: Turn): void {
   }
   if (finished) return finish(turn);
   if (s.replanDue !== null) return restart(turn, s.replanDue);
-  if (snapshotDue(turn) && s.snapshots.at(-1)?.step !== s.committed && s.pending?.step !== s.committed) {
+  maintain(turn);
+  if (isStuck(turn)) {
+    s.replanDue = "a peer leaves and nobody else can hold its stages";
+    return afterBoundary(turn);
+  }
+  if (collectionDue(turn) && s.snapshots.at(-1)?.step !== s.committed && s.pending?.step !== s.committed) {
     requestSnapshots(turn);
   }
+  snapshotIfDue(turn);
   if (s.paused) {
     setPhase(turn, "held");
     return setStatus(turn, "paused", "paused by the organizer");
@@ -39,14 +49,16 @@ function isDue(step: number, interval: number): boolean {
   return step > 0 && interval > 0 && step % interval === 0;
 }
 
-function snapshotDue(turn: Turn): boolean {
+/** A checkpoint or a sample needs all states here; a snapshot does only while peers keep none. */
+function collectionDue(turn: Turn): boolean {
   const { committed, config } = turn.s;
   const samples = config.sample_chars > 0 && isDue(committed, config.eval_interval);
-  return samples || isDue(committed, config.snapshot_interval) ||
-    isDue(committed, config.checkpoint_interval);
+  if (samples || isDue(committed, config.checkpoint_interval)) return true;
+  return isDue(committed, config.snapshot_interval || COLLECTED_EVERY) && !peersKeepEnough(turn.s);
 }
 
-function openRound(turn: Turn, pass: Pass): void {
+/** Opens a round of all peers of the view at the newest committed step. */
+export function openRound(turn: Turn, pass: Pass): void {
   const { s } = turn;
   s.round = { pass, step: s.committed };
   setPhase(turn, "round");
@@ -67,10 +79,7 @@ export function complete(turn: Turn): void {
   const done = s.pending!;
   done.files.sort((a, b) => a.stage - b.stage);
   s.pending = null;
-  s.snapshots.push(done);
-  while (s.snapshots.length > SNAPSHOTS_KEPT) s.snapshots.shift();
-  const oldest = Math.min(s.snapshots[0]!.step, s.source?.step ?? Infinity);
-  turn.out.push({ do: "forget", before: oldest });
+  addSource(turn, done);
   const finished = done.step >= s.target;
   if (!finished && isDue(done.step, s.config.checkpoint_interval)) {
     turn.out.push({ do: "checkpoint", source: done, final: false });
@@ -83,6 +92,15 @@ export function complete(turn: Turn): void {
   if (s.phase !== "handover" || done.step !== s.committed) return;
   if (s.broken) restart(turn, s.replanDue ?? "peers changed");
   else afterBoundary(turn);
+}
+
+/** A further complete source; the oldest one and its files are let go of. */
+export function addSource(turn: Turn, source: StateSource): void {
+  const { s } = turn;
+  s.snapshots.push(source);
+  while (s.snapshots.length > SNAPSHOTS_KEPT) s.snapshots.shift();
+  const oldest = Math.min(s.snapshots[0]!.step, s.source?.step ?? Infinity);
+  turn.out.push({ do: "forget", before: oldest });
 }
 
 /** Ends the run with what is complete: last checkpoint and sample, then "finished". */

@@ -128,7 +128,7 @@ Deno.test("boundary: two complete snapshots are kept for peers that still load t
 });
 
 Deno.test("boundary: a sample is written at each evaluation, once", () => {
-  const run = alone({ eval_interval: 1, sample_chars: 5 });
+  const run = alone({ eval_interval: 1, sample_chars: 5, n_stage: 0 });
   run.commit();
   run.evaluate();
   run.store();
@@ -188,14 +188,14 @@ const MOMENTS: Record<string, () => RunHarness> = {
     return run;
   },
   "while a state is collected": () => {
-    const run = alone();
+    const run = alone({ n_stage: 0 });
     run.join("b");
     run.commit();
     assert.equal(run.state.phase, "handover");
     return run;
   },
   "while peers load": () => {
-    const run = alone();
+    const run = alone({ n_stage: 0 });
     run.join("b");
     run.commit();
     run.store();

@@ -1,7 +1,25 @@
 // The first state of a run: from the seed, or from the files of a checkpoint.
 import type { StateFile } from "../../peer/wire/control.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
-import type { RunCoreState } from "./run_state.ts";
+import { type RunCoreState, zeroCosts } from "./run_state.ts";
+import { noSnapshots } from "./snapshot_state.ts";
+
+/** What belongs to one cut of the layers and begins anew with the next. */
+export function fresh() {
+  return {
+    ...{ logged: {}, evaluated: {}, ready: [], stateHashes: {}, applied: {}, warm: {}, loggers: {} },
+    ...{
+      totalRequests: [],
+      learnerHashes: {},
+      transfers: [],
+      amendedStep: -1,
+      tidyDue: false,
+      toldLearners: "",
+      lostLinks: {},
+      cutBase: 0,
+    },
+  } satisfies Partial<RunCoreState>;
+}
 
 export function createRunState(
   config: RunConfig,
@@ -12,14 +30,13 @@ export function createRunState(
   const source = resume ? { step, files: resume.files } : null;
   return {
     ...{ config, spec, source, status: "waiting", reason: "waiting for peers", gen: 0, committed: step },
-    ...{ target: config.max_iters, phase: "idle", phaseSince: 0, view: null, round: null, ready: [] },
+    ...{ target: config.max_iters, phase: "idle", phaseSince: 0, view: null, round: null },
     ...{
-      logged: {},
-      evaluated: {},
-      stateHashes: {},
       agreements: 0,
       pending: null,
       snapshots: source ? [source] : [],
+      kept: { ...noSnapshots(), lastStep: step },
+      restoring: null,
     },
     ...{
       replanDue: null,
@@ -27,10 +44,15 @@ export function createRunState(
       paused: false,
       peers: {},
       beats: {},
+      ear: null,
+      suspected: [],
       losses: [],
       lastEval: -1,
       valLoss: null,
     },
+    ...fresh(),
+    ...{ suspects: {}, lastCommit: null, departures: [], reassigned: 0, recoveryBytes: 0, report: null },
+    ...{ costs: zeroCosts(), toldHolders: "" },
     ...{ trainLoss: null, gradNorm: null, stepMs: 0, lastCommitAt: 0, started: false, stepsRedone: 0 },
     ...{ tokensTotal: 0, barren: 0, ending: null, sample: null, sampledAt: -1, events: [], eventSeq: 0 },
   };

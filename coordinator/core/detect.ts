@@ -1,33 +1,89 @@
-// When a silent peer counts as gone: not after a constant, but after far longer than its own heartbeats have been apart.
-// A quick peer on a good network is missed within seconds, one that is starved by its own GPU gets the time it has shown to
-// need. Pure. (Median and median absolute deviation, as robust against the odd stall as half of the samples.)
+// When a silent peer is suspected, and when it counts as gone: not after a constant, but after longer than its own heartbeats
+// have been apart. Pure. (Median and median absolute deviation as in hivemind's issue 676: robust against half of the samples
+// being odd.) What must stay true: time in which the coordinator itself stood still is never a peer's silence.
 
-/** Heartbeat gaps remembered per peer: half a minute at two a second. */
-export const GAPS_KEPT = 64;
-/** With fewer gaps nothing is known about the peer yet, and the longest limit holds. */
-const GAPS_NEEDED = 16;
-/** Never less: a garbage collection or a burst of compiling must not look like a departure. */
-const LIMIT_LEAST_MS = 5_000;
+/** Heartbeat gaps remembered per peer: half a minute at four a second. */
+export const GAPS_KEPT = 128;
+/** With fewer gaps nothing is known about the peer yet, and the longest limit holds: two seconds of beats. */
+export const GAPS_NEEDED = 8;
+/** Beyond median and deviations, until suspected: three peers on two cores, compiling and training, were never so late. */
+const SUSPECT_MS = 500;
+/** The same until put out. Twice the suspicion, since a false alarm costs a peer's return and a re-send, if no step. */
+const EVICT_MS = 1_000;
 /** Deviations beyond the median that a gap may be long. */
 const DEVIATIONS = 6;
+/** A gap that did end may come again: who computes on the thread that sends has a few very long ones and a short median. */
+const LONGEST_FACTOR = 2;
+/** Most time between two events that counts as listening; a quarter of a second lies between two ticks. */
+const LISTENING_MS_MAX = 500;
 
-/** Arrival of a peer's heartbeats. */
+/**
+ * How long the coordinator has listened: a clock that stands still while the coordinator does (a closed lid, a starved
+ * process) and that neither jumps nor goes back when the wall clock does.
+ */
+export interface Ear {
+  /** Milliseconds of listening so far; the time of everything below. */
+  ms: number;
+  /** Wall clock at the newest event. */
+  at: number;
+}
+
+/** To be called with the time of every event, ticks included. */
+export function listen(ear: Ear | null, now: number): Ear {
+  if (ear === null) return { ms: 0, at: now };
+  const passed = Math.min(Math.max(0, now - ear.at), LISTENING_MS_MAX);
+  return { ms: ear.ms + passed, at: now };
+}
+
+/** Arrival of a peer's heartbeats, in listening time. */
 export interface Beats {
   at: number;
   gaps: number[];
 }
 
-export function beat(beats: Beats | undefined, now: number): Beats {
-  if (beats === undefined) return { at: now, gaps: [] };
-  return { at: now, gaps: [...beats.gaps, now - beats.at].slice(-GAPS_KEPT) };
+/**
+ * @param ms listening time of the arrival
+ * @param busy the peer compiles or loads: what it is like then says nothing of its training
+ */
+export function beat(beats: Beats | undefined, ms: number, busy = false): Beats {
+  if (beats === undefined) return { at: ms, gaps: [] };
+  if (busy) return { ...beats, at: ms };
+  return { at: ms, gaps: [...beats.gaps, Math.max(0, ms - beats.at)].slice(-GAPS_KEPT) };
 }
 
-/** Milliseconds of silence after which the peer is put out: least + median + 6 MAD, at most `mostMs`. */
-export function silenceLimitMs(gaps: readonly number[], mostMs: number): number {
-  if (gaps.length < GAPS_NEEDED) return mostMs;
+export interface SilenceLimits {
+  suspectMs: number;
+  evictMs: number;
+}
+
+/**
+ * suspect: 500 ms + median + 6 MAD, and never within the longest gap remembered. evict: 1 s + median + 6 MAD, and never within
+ * twice the longest gap. Both at most `mostMs`, which also holds while nothing is known.
+ */
+export function silenceLimits(gaps: readonly number[], mostMs: number): SilenceLimits {
+  if (gaps.length < GAPS_NEEDED) return { suspectMs: mostMs, evictMs: mostMs };
   const middle = median(gaps);
-  const deviation = median(gaps.map((gap) => Math.abs(gap - middle)));
-  return Math.min(mostMs, LIMIT_LEAST_MS + middle + DEVIATIONS * deviation);
+  const usual = middle + DEVIATIONS * median(gaps.map((gap) => Math.abs(gap - middle)));
+  const longest = Math.max(...gaps);
+  return {
+    suspectMs: Math.min(mostMs, Math.max(SUSPECT_MS + usual, longest)),
+    evictMs: Math.min(mostMs, Math.max(EVICT_MS + usual, LONGEST_FACTOR * longest)),
+  };
+}
+
+/** alive; suspect: shown, and its work may be given to others as well; gone: to be put out. */
+export type Verdict = "alive" | "suspect" | "gone";
+
+/**
+ * @param ms listening time now
+ * @param patience `mostMs`: the longest limit; `busyMs`: set while the peer compiles or loads, the only limit then
+ */
+export function judge(beats: Beats, ms: number, patience: { mostMs: number; busyMs?: number }): Verdict {
+  const silence = ms - beats.at;
+  if (patience.busyMs !== undefined) return silence > patience.busyMs ? "gone" : "alive";
+  const { suspectMs, evictMs } = silenceLimits(beats.gaps, patience.mostMs);
+  if (silence > evictMs) return "gone";
+  return silence > suspectMs ? "suspect" : "alive";
 }
 
 function median(values: readonly number[]): number {

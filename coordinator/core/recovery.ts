@@ -3,7 +3,16 @@
 // collected first and nothing is lost; otherwise the run falls back to the newest complete snapshot and says how far.
 import { layersText, peersOf } from "../../peer/wire/view.ts";
 import type { RunCoreState } from "./run_state.ts";
-import { note, requestSnapshots, setPhase, setStatus, type Turn } from "./turn.ts";
+import { amendWithout } from "./amend.ts";
+import { commitIfComplete, reportStep, spreadWinners } from "./commit.ts";
+import { fresh } from "./create.ts";
+import { currentHolders } from "./holders.ts";
+import { rerouteTransfers } from "./learn.ts";
+import { restoreIfNewer, restoreWithout } from "./restore.ts";
+import { newestSource } from "./safety.ts";
+import { forgetKept, keptWithout } from "./snapshots.ts";
+import { noteDeparture } from "./stalls.ts";
+import { note, requestMissing, requestSnapshots, setPhase, setStatus, type Turn } from "./turn.ts";
 import { buildView, memoryShortfall, usablePeers } from "./view_builder.ts";
 
 /** Failed generations in a row without a commit after which the run stops trying; else a broken network would spin for ever. */
@@ -15,6 +24,8 @@ export function dismiss(turn: Turn, id: string): void {
   turn.out.push({ do: "drop", peer: id, reason: "left" });
   delete turn.s.peers[id];
   turn.out.push({ do: "report", line: { event: "peer", id, what: "left" } });
+  keptWithout(turn, id);
+  restoreWithout(turn, id);
 }
 
 /** Removes a peer that is silent, late or wrong, and goes on without it. Who was only slow may come back as a new peer. */
@@ -27,13 +38,37 @@ export function evict(turn: Turn, id: string, reason: string, options: { mayRetu
   delete s.peers[id];
   note(turn, "evict", `${id} put out: ${reason}`);
   turn.out.push({ do: "report", line: { event: "peer", id, what: `put out: ${reason}` } });
-  if (s.view !== null && peersOf(s.view).includes(id)) recover(turn, `${id} put out`);
+  departed(turn, id, reason);
+}
+
+/** Somebody is no longer among the peers: the open step goes on without them, or the run falls back. */
+export function departed(turn: Turn, id: string, how: string): void {
+  const { s } = turn;
+  keptWithout(turn, id);
+  const inView = s.view !== null && peersOf(s.view).includes(id);
+  if (s.phase === "restoring") {
+    if (inView) noteDeparture(turn, id, how);
+    return restoreWithout(turn, id);
+  }
+  if (s.view === null || !inView || s.ending !== null) return;
+  if (s.status === "finished" || s.status === "failed") return;
+  if (s.phase === "regathering") return;
+  noteDeparture(turn, id, how);
+  const running = s.phase === "round" || s.phase === "handover" || s.phase === "held";
+  if (!running || !amendWithout(turn, id, `${id} is gone: ${how}`)) return recover(turn, `${id} is gone`);
+  rerouteTransfers(turn, id);
+  s.tidyDue = true;
+  if (s.phase === "handover") requestMissing(turn);
+  else s.pending = null;
+  spreadWinners(turn);
+  commitIfComplete(turn);
 }
 
 /** Something of the present view is broken: collect what survives, or fall back. */
 export function recover(turn: Turn, reason: string): void {
   const { s } = turn;
   if (s.status === "finished" || s.status === "failed" || s.view === null || s.ending !== null) return;
+  if (s.phase === "restoring") return;
   const computing = s.phase === "round" || s.phase === "handover" || s.phase === "held";
   s.round = null;
   // Several ends report one failure; and while the organizer pauses the run nothing can be committed.
@@ -49,18 +84,16 @@ export function recover(turn: Turn, reason: string): void {
 
 /** The survivors were told the newest commit before anything else, so each of them holds `committed`. */
 function everyStageHeld(s: RunCoreState): boolean {
-  return s.view!.stages.every((stage) =>
-    stage.replicas.some((replica) => s.peers[replica.peer] !== undefined)
-  );
+  return s.view!.stages.every((stage) => currentHolders(s, stage).length > 0);
 }
 
-function newestSource(s: RunCoreState): number {
-  return Math.max(s.snapshots.at(-1)?.step ?? 0, s.source?.step ?? 0);
-}
-
-/** Ends the present view and starts the next one from the newest complete source, if there are peers for it. */
+/**
+ * Ends the present view and starts the next one from the newest complete source, if there are peers for it. What peers keep is
+ * collected first, if it is newer.
+ */
 export function restart(turn: Turn, reason: string): void {
   const { s } = turn;
+  if (restoreIfNewer(turn, reason)) return;
   const source =
     [...s.snapshots, ...(s.source === null ? [] : [s.source])].sort((a, b) => b.step - a.step)[0] ?? null;
   const base = source?.step ?? 0;
@@ -81,7 +114,10 @@ export function restart(turn: Turn, reason: string): void {
     replanDue: null,
     broken: false,
   });
-  Object.assign(s, { logged: {}, evaluated: {}, stateHashes: {}, ready: [] });
+  reportStep(turn);
+  // What was told of the open step is told anew; left here, it would stand in the way of a step before it.
+  s.report = null;
+  Object.assign(s, fresh());
   setPhase(turn, "idle");
   if (s.barren > BARREN_MAX) {
     return setStatus(turn, "failed", `${BARREN_MAX} attempts in a row failed: ${reason}`);
@@ -103,13 +139,14 @@ export function startIfPossible(turn: Turn): void {
   const shortfall = memoryShortfall(s.spec, usable);
   if (shortfall !== null) return setStatus(turn, "waiting", `too little memory: ${shortfall}`);
   s.gen++;
-  s.started = true;
-  s.replanDue = null;
+  Object.assign(s, { started: true, replanDue: null, cutBase: s.committed });
   const { spec, config } = s;
   s.view = buildView({ gen: s.gen, baseStep: s.committed, spec, config, peers: usable });
+  turn.out.push({ do: "persist", record: { kind: "view", view: s.view } });
   setPhase(turn, "loading");
   setStatus(turn, "warming up", `${usable.length} peers load ${s.view.stages.length} stages`);
   note(turn, "view", `generation ${s.gen}: ${describe(s)}`, { gen: s.gen, base: s.committed });
+  forgetKept(turn);
   for (const peer of Object.keys(s.peers)) {
     turn.out.push({ do: "send", peer, message: { type: "view", view: s.view, source: s.source } });
   }

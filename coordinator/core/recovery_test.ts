@@ -1,21 +1,10 @@
-// Departures: who notices, what is collected, how far a run falls back, and when it stops trying. Every rollback is counted
-// and told, and nothing is lost while each stage still has a holder.
+// Departures that cost more than an amendment: who notices, what is collected, how far a run falls back, and when it stops
+// trying. Every rollback is counted and told, and nothing is lost while each stage still has a holder.
 import assert from "node:assert/strict";
-import { COMPILING_SILENCE_MS, LOADING_MS, ROUND_MS, SILENCE_MS } from "./run_core.ts";
-import { stepsAtRisk } from "./status.ts";
+import { LOADING_MS, ROUND_MS } from "./run_core.ts";
+import { stepsAtRisk } from "./safety.ts";
+import { COMPILING_SILENCE_MS, SILENCE_MS } from "./silence.ts";
 import { RunHarness } from "../../test/support/run_harness.ts";
-
-const HEARTBEAT = {
-  ...{
-    type: "heartbeat" as const,
-    stepMs: 1,
-    bytesUp: 2,
-    bytesDown: 3,
-    direct: 1,
-    relayed: 0,
-    hidden: false,
-  },
-};
 
 /** Two replicas of the whole model. */
 function pair(changes: Record<string, unknown> = {}): RunHarness {
@@ -27,61 +16,69 @@ function chain(changes: Record<string, unknown> = {}): RunHarness {
   return RunHarness.training(["a", "b"], { n_stage: 2, ...changes });
 }
 
-function gone(run: RunHarness, peer: string): void {
-  run.feed({ type: "gone", peer, reason: "connection closed" });
-}
-
-Deno.test("recovery: silence puts out, a heartbeat keeps in", () => {
+Deno.test("recovery: silence puts out after longer than the peer's own beats were apart, a heartbeat keeps in", () => {
   const run = pair();
-  run.now += SILENCE_MS;
-  run.say("a", HEARTBEAT);
-  run.feed({ type: "tick" });
-  assert.deepEqual(Object.keys(run.state.peers), ["a", "b"], "put out a moment too early");
-  run.now += 2;
-  run.feed({ type: "tick" });
+  run.pass(5_000, ["a", "b"]);
+  run.pass(1_000, ["a"]);
+  assert.deepEqual([Object.keys(run.state.peers), run.state.suspected], [["a", "b"], ["b"]]);
+  run.pass(250, ["a", "b"]);
+  assert.deepEqual(run.state.suspected, [], "a heartbeat did not clear it");
+  run.pass(5_000, ["a"]);
   assert.deepEqual(Object.keys(run.state.peers), ["a"]);
-  assert.match(run.sent("kicked")[0]!.reason, /silent for 15 s/);
-  assert.deepEqual(run.members(), ["a"]);
+  const [kicked] = run.sent("kicked");
+  assert.match(kicked!.reason, /^silent for \d\.?\d? s$/);
+  assert.equal(kicked!.mayReturn, true);
+  assert.deepEqual(run.layout(), ["a:01"]);
+});
+
+Deno.test("recovery: a peer whose beats are not known yet has the longest limit", () => {
+  const run = pair();
+  run.pass(SILENCE_MS, ["a"]);
+  assert.deepEqual(Object.keys(run.state.peers), ["a", "b"], "put out a moment too early");
+  run.pass(500, ["a"]);
+  assert.deepEqual(Object.keys(run.state.peers), ["a"]);
+});
+
+Deno.test("recovery: peers that fell silent together go together, none waits for the next view's patience", () => {
+  const run = RunHarness.training(["a", "b", "c"], { n_stage: 2 });
+  run.pass(SILENCE_MS + 500);
+  assert.deepEqual(Object.keys(run.state.peers), []);
 });
 
 Deno.test("recovery: while it measures or loads, a peer may be silent for longer", () => {
   const run = new RunHarness({ min_peers: 2 });
   run.hello("a");
-  run.now += SILENCE_MS + 1;
-  run.feed({ type: "tick" });
+  run.pass(SILENCE_MS + 1_000);
   assert.ok(run.state.peers["a"] !== undefined, "put out while it measured");
   run.say("a", { type: "measured", blockMs: 1, memoryBytes: 1e9 });
   run.join("b");
   assert.equal(run.state.phase, "loading");
-  run.now += SILENCE_MS + 1;
-  run.feed({ type: "tick" });
+  run.pass(SILENCE_MS + 1_000);
   assert.deepEqual(Object.keys(run.state.peers), ["a", "b"], "put out while it compiled");
-  run.now += COMPILING_SILENCE_MS;
-  run.feed({ type: "tick" });
+  run.pass(COMPILING_SILENCE_MS);
   assert.deepEqual(Object.keys(run.state.peers), []);
 });
 
-Deno.test("recovery: nothing is lost while every stage has a holder; its state is collected first", () => {
+Deno.test("recovery: nothing is collected and nothing lost while every stage has another holder", () => {
   const run = pair();
   run.commit();
   run.commit();
-  gone(run, "a");
-  assert.equal(run.state.phase, "handover");
-  assert.deepEqual(run.sent("snapshot").map(({ to, step, stage }) => [to, step, stage]), [["b", 2, 0]]);
-  run.store();
-  assert.deepEqual([run.state.committed, run.state.view!.baseStep, run.state.stepsRedone], [2, 2, 0]);
-  assert.equal(run.reported("rollback").length, 0);
-  assert.deepEqual(run.sent("view").at(-1)!.source!.step, 2);
+  run.gone("a");
+  assert.deepEqual([run.state.phase, run.state.round], ["round", { pass: "train", step: 2 }]);
+  assert.deepEqual([run.sent("snapshot"), run.reported("rollback")], [[], []]);
+  assert.deepEqual([run.state.committed, run.state.stepsRedone], [2, 0]);
+  run.commit();
+  assert.equal(run.state.committed, 3);
 });
 
 Deno.test("recovery: without a holder of some stage the run falls back, counts and tells", () => {
-  const run = chain({ snapshot_interval: 2 });
+  const run = chain({ checkpoint_interval: 2 });
   run.commit();
   run.commit();
   run.store();
   run.commit();
   assert.equal(stepsAtRisk(run.state), 1);
-  gone(run, run.members()[0]!);
+  run.gone(run.members()[0]!);
   assert.deepEqual([run.state.committed, run.state.stepsRedone], [2, 1]);
   assert.deepEqual(run.reported("rollback"), [{ event: "rollback", step: 2, steps_redone: 1 }]);
   assert.ok(run.state.events.some((event) => /back to step 2: 1 steps are done again/.test(event.text)));
@@ -94,67 +91,65 @@ Deno.test("recovery: without a holder of some stage the run falls back, counts a
 Deno.test("recovery: without any snapshot the run falls back to its seed", () => {
   const run = chain();
   run.commit();
-  gone(run, run.members()[1]!);
+  run.gone(run.members()[1]!);
   assert.deepEqual([run.state.committed, run.state.stepsRedone], [0, 1]);
   assert.equal(run.sent("view").at(-1)!.source, null);
 });
 
 Deno.test("recovery: a half collected snapshot is no source", () => {
-  const run = chain({ snapshot_interval: 1 });
+  const run = chain({ checkpoint_interval: 1 });
   run.commit();
   run.storeStage(1, 0);
   run.storeStage(1, 0);
   assert.equal(run.state.snapshots.length, 0, "one stage sent twice counted as two stages");
-  gone(run, run.members()[1]!);
+  run.gone(run.members()[1]!);
   assert.equal(run.state.committed, 0);
   assert.equal(run.sent("view").at(-1)!.source, null);
 });
 
-Deno.test("recovery: what a departing holder uploaded of an older generation is not used", () => {
-  const run = pair({ snapshot_interval: 1 });
+Deno.test("recovery: what was uploaded of an earlier cut is not used", () => {
+  const run = chain({ checkpoint_interval: 1 });
   run.commit();
-  const { gen } = run;
-  gone(run, "a");
   run.store();
-  assert.equal(run.gen, gen + 1);
+  const { cut } = run;
+  run.join("c");
+  run.gone(run.members()[0]!);
   run.ready();
+  assert.notEqual(run.cut, cut);
   run.commit();
-  run.storeStage(2, 0, gen);
+  run.storeStage(2, 0, cut);
+  run.storeStage(2, 1, cut);
   assert.equal(run.state.snapshots.at(-1)!.step, 1);
-  run.storeStage(2, 0);
+  run.store();
   assert.equal(run.state.snapshots.at(-1)!.step, 2);
 });
 
-Deno.test("recovery: the last holder goes while its state is collected: back to the last complete one", () => {
+Deno.test("recovery: the last holder goes before a further one has learned: back to the last complete snapshot", () => {
   const run = pair();
   run.commit();
-  gone(run, "a");
-  assert.equal(run.state.phase, "handover");
-  gone(run, "b");
+  run.gone("a");
+  assert.equal(run.state.phase, "round");
+  run.gone("b");
   assert.deepEqual([run.state.committed, run.state.stepsRedone], [0, 1]);
   assert.deepEqual([run.state.status, run.state.reason], ["waiting", "0 peers are ready, 1 needed"]);
   run.join("c");
   assert.equal(run.state.status, "warming up", "a run that has begun goes on with one peer");
 });
 
+Deno.test("recovery: a holder that lacks what is committed is no holder of it", () => {
+  const run = RunHarness.training(["a", "b", "c"], { n_stage: 1, gradient_accumulation_steps: 3 });
+  for (const peer of ["a", "b"]) run.logged(peer);
+  assert.equal(run.state.committed, 1);
+  for (const peer of ["a", "b"]) run.gone(peer);
+  assert.deepEqual([run.state.committed, run.state.stepsRedone], [0, 1], "c never had the total of step 0");
+});
+
 Deno.test("recovery: a spare comes and goes without a new generation", () => {
   const run = pair();
   run.join("spare");
   const { gen } = run;
-  gone(run, "spare");
+  run.gone("spare");
   assert.deepEqual([run.gen, run.state.phase], [gen, "round"]);
-});
-
-Deno.test("recovery: a peer that leaves is let go at the boundary, with thanks and without loss", () => {
-  const run = pair();
-  run.commit();
-  run.say("a", { type: "leave", reason: "" });
-  assert.deepEqual(run.members(), ["a", "b"], "it still finishes the open step");
-  run.commit();
-  run.store();
-  assert.deepEqual(run.sent("done").map((message) => message.to), ["a"]);
-  assert.deepEqual(run.did("drop").map((effect) => effect.peer), ["a"]);
-  assert.deepEqual([run.members(), run.state.stepsRedone, run.state.committed], [["b"], 0, 2]);
 });
 
 Deno.test("recovery: a spare that leaves is let go at once", () => {
@@ -165,7 +160,7 @@ Deno.test("recovery: a spare that leaves is let go at once", () => {
   assert.equal(run.state.peers["spare"], undefined);
 });
 
-Deno.test("recovery: a contributor's pause takes the peer out, its resume takes it in, once", () => {
+Deno.test("recovery: when all contributors pause, the state is collected; a resume takes one in, once", () => {
   const run = pair();
   run.commit();
   for (const peer of ["a", "b"]) run.say(peer, { type: "pause", paused: true });
@@ -175,6 +170,7 @@ Deno.test("recovery: a contributor's pause takes the peer out, its resume takes 
   assert.equal(run.did("drop").length, 0, "a paused peer stays connected");
   run.say("b", { type: "pause", paused: false });
   assert.deepEqual(run.members(), ["b"]);
+  assert.deepEqual([run.state.committed, run.state.stepsRedone], [2, 0]);
   const { gen } = run;
   run.ready();
   assert.deepEqual([run.gen, run.state.phase], [gen, "round"], "the same change was planned twice");
@@ -186,29 +182,51 @@ Deno.test("recovery: a peer that does not load in time is put out, the others go
   run.join("b");
   run.say("a", { type: "ready", gen: run.gen });
   run.now += LOADING_MS + 1;
-  for (const peer of ["a", "b"]) run.say(peer, HEARTBEAT);
   run.feed({ type: "tick" });
   assert.match(run.sent("kicked")[0]!.reason, /not ready after 120 s/);
   assert.deepEqual(run.members(), ["a"]);
 });
 
-Deno.test("recovery: a round that does not end is done again", () => {
+Deno.test("recovery: a round that does not end is done again under a new cut", () => {
   const run = pair();
   run.now += ROUND_MS + 1;
-  for (const peer of ["a", "b"]) run.say(peer, HEARTBEAT);
-  const { gen } = run;
+  const { cut } = run;
   run.feed({ type: "tick" });
-  assert.equal(run.gen, gen + 1);
+  assert.deepEqual([run.cut > cut, run.state.phase], [true, "loading"]);
+});
+
+Deno.test("recovery: after a round that did not end the state is collected first, so that nothing is lost", () => {
+  const run = pair();
+  run.commit();
+  run.now += ROUND_MS + 1;
+  run.feed({ type: "tick" });
+  assert.equal(run.state.phase, "handover");
+  run.store();
+  assert.deepEqual([run.state.view!.baseStep, run.state.committed, run.state.stepsRedone], [1, 1, 0]);
+});
+
+Deno.test("recovery: a departure while a state is collected: another holder is asked for it", () => {
+  const run = pair({ n_stage: 1 });
+  run.commit();
+  run.now += ROUND_MS + 1;
+  run.feed({ type: "tick" });
+  const [asked] = run.sent("snapshot").slice(-1);
+  run.gone(asked!.to);
+  assert.deepEqual([run.state.phase, run.sent("snapshot").at(-1)!.to], [
+    "handover",
+    asked!.to === "a" ? "b" : "a",
+  ]);
+  run.store();
+  assert.deepEqual([run.state.committed, run.state.stepsRedone], [1, 0]);
 });
 
 Deno.test("recovery: a state that never arrives is given up, and the run falls back", () => {
   const run = pair();
   run.commit();
-  gone(run, "a");
-  assert.equal(run.state.phase, "handover");
-  run.now += ROUND_MS + 1;
-  run.say("b", HEARTBEAT);
-  run.feed({ type: "tick" });
+  for (let i = 0; i < 2; i++) {
+    run.now += ROUND_MS + 1;
+    run.feed({ type: "tick" });
+  }
   assert.deepEqual([run.state.phase, run.state.committed, run.state.stepsRedone], ["loading", 0, 1]);
 });
 
@@ -216,36 +234,31 @@ Deno.test("recovery: a state that never arrives is given up, and the run falls b
 function failTimes(run: RunHarness, count: number): void {
   for (let i = 0; i < count; i++) {
     const [first, second] = run.members();
+    assert.equal(run.state.phase, "loading");
     run.say(first!, { type: "link-lost", gen: run.gen, peer: second!, reason: "closed" });
-    if (run.state.phase === "handover") run.store();
-    run.ready();
   }
 }
 
 Deno.test("recovery: after 20 failures in a row the run gives up; a commit in between starts the count anew", () => {
-  const run = chain();
+  const run = new RunHarness({ min_peers: 2, n_stage: 2 });
+  for (const peer of ["a", "b"]) run.join(peer);
   failTimes(run, 20);
+  run.ready();
   assert.equal(run.state.status, "training");
   run.commit();
-  failTimes(run, 20);
-  assert.equal(run.state.status, "training");
+  assert.equal(run.state.barren, 0);
+  run.now += ROUND_MS + 1;
+  run.feed({ type: "tick" });
+  run.store();
+  assert.equal(run.state.barren, 1);
+  failTimes(run, 19);
+  assert.equal(run.state.status, "warming up");
   failTimes(run, 1);
   assert.equal(run.state.status, "failed");
   assert.match(run.state.reason, /20 attempts in a row failed: link between \w+ and \w+ lost/);
   const { gen } = run;
   run.join("c");
   assert.equal(run.gen, gen, "a failed run started again");
-});
-
-Deno.test("recovery: both ends of a lost link count as one failure", () => {
-  const run = pair();
-  run.commit();
-  for (const [from, peer] of [["a", "b"], ["b", "a"], ["a", "b"]] as const) {
-    run.say(from, { type: "link-lost", gen: run.gen, peer, reason: "closed" });
-  }
-  assert.equal(run.state.barren, 1);
-  run.store();
-  assert.equal(run.state.view!.baseStep, 1);
 });
 
 Deno.test("recovery: any number of joins and leaves before a commit is no failure", () => {
@@ -263,7 +276,7 @@ Deno.test("recovery: any number of joins and leaves before a commit is no failur
     run.say("a", { type: "pause", paused: true });
     if (run.state.phase === "handover") run.store();
     run.ready();
-    gone(run, `visitor${i}`);
+    run.gone(`visitor${i}`);
     if (run.state.phase === "handover") run.store();
     run.ready();
     run.say("a", { type: "pause", paused: false });

@@ -1,26 +1,47 @@
 // The pure state machine of a run: (state, event, now) -> effects. It decides who is in, when a round opens, when a step is
 // committed and what follows a departure. It never touches sockets, files or clocks; `now` is an argument, in ms.
-// Invariants: (1) a step is committed once in a generation, when every replica of every stage has logged the same total;
-// (2) every view starts from one complete source: the seed, or a snapshot of all stages at one step; (3) messages of another
-// generation or of an unknown peer change nothing; (4) `committed` goes back only together with a new generation, to a
-// complete snapshot, and the number of steps redone is counted and told.
+// Invariants: (1) a step is committed once in a cut, when two holders of every stage (all, if fewer) have logged the same
+// total; (2) every cut starts from one complete source: the seed, or a snapshot of all stages at one step; a departure only
+// amends the view and the open step goes on; (3) messages of another cut or of an unknown peer change nothing;
+// (4) `committed` goes back only together with a new cut, to a complete snapshot, and the steps redone are counted and told.
 import type { PeerMessage, StateFile } from "../../peer/wire/control.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
-import { peersOf } from "../../peer/wire/view.ts";
+import { holds, peersOf } from "../../peer/wire/view.ts";
 import { afterBoundary, complete, finish, sayDone } from "./boundary.ts";
-import { commitIfComplete, recordEvaluation, recordLogged } from "./commit.ts";
+import { amendView } from "./amend.ts";
+import {
+  commitIfComplete,
+  recordEvaluation,
+  recordLogged,
+  recordLosses,
+  reportStep,
+  spreadWinners,
+} from "./commit.ts";
 import { createRunState } from "./create.ts";
-import { beat, silenceLimitMs } from "./detect.ts";
-import { dismiss, evict, recover, restart, startIfPossible } from "./recovery.ts";
-import type { PeerRecord, RunCoreState, RunEffect, RunEvent } from "./run_state.ts";
+import { isHolder, isLearner } from "./holders.ts";
+import { offerState, settleLearners, timeOutTransfers, wantState } from "./learn.ts";
+import { wantsNewCut } from "./maintain.ts";
+import { countCosts, tellHolders } from "./stalls.ts";
+import { departed, dismiss, evict, recover, restart, startIfPossible } from "./recovery.ts";
+import { heardFrom, judgeSilence, keepListening } from "./silence.ts";
+import { noTotal, settleRequests, timeOutRequests, wantTotal } from "./totals.ts";
+import { concludeIfWhole, restoreState, returned } from "./regather.ts";
+import { endRestoreIfHeld, restored, restoreFailed, timeOutRestore } from "./restore.ts";
+import { recordExported, recordKept, recordOffer, recordUnkept, tickKept } from "./snapshots.ts";
+import type { RunRecord } from "./run_record.ts";
+import {
+  type PeerRecord,
+  type RunCoreState,
+  type RunEffect,
+  type RunEvent,
+  zeroCounters,
+} from "./run_state.ts";
 import { note, setStatus, type Turn } from "./turn.ts";
 
-/** A peer silent for longer is gone, whatever its heartbeats were like; a closed socket is noticed at once, this is for frozen peers and dead networks. */
-export const SILENCE_MS = 15_000;
-/** While shaders compile, a software adapter may hold the thread that sends heartbeats for many seconds. */
-export const COMPILING_SILENCE_MS = 60_000;
 /** Loading a view (download, connect, compile) may take this long; slower peers are dropped so that the rest goes on. */
 export const LOADING_MS = 120_000;
+/** Two peers that cannot be linked after so many tries of theirs in one cut do not stay together. */
+const LINK_LOSSES_MAX = 4;
 /** A round that has not ended by then is stuck for a reason no detector saw; it is redone in a new generation. */
 export const ROUND_MS = 300_000;
 
@@ -31,11 +52,21 @@ export class RunCore {
     this.state = createRunState(config, spec, resume);
   }
 
+  /** A core that goes on where the log of a killed one ends; `resume` is what it falls back to. */
+  static restored(record: RunRecord, resume?: { step: number; files: StateFile[] }): RunCore {
+    const core = new RunCore(record.config, record.spec, resume);
+    restoreState(core.state, record);
+    return core;
+  }
+
   /** Takes one event and returns everything the shell must do because of it, in order. */
   step(event: RunEvent, now: number): RunEffect[] {
     const turn: Turn = { s: this.state, now, out: [] };
+    keepListening(turn);
+    const { committed } = turn.s;
     take(turn, event);
     startIfPossible(turn);
+    if (turn.s.committed > committed) tellHolders(turn);
     return turn.out;
   }
 }
@@ -62,13 +93,15 @@ function take(turn: Turn, event: RunEvent): void {
       return sampled(turn, event.step, event.text);
     case "admin":
       return administer(turn, event.action);
+    case "return":
+      return returned(turn, event.peer, event.have);
     case "tick":
       return tick(turn);
   }
 }
 
 function join(turn: Turn, peer: Pick<PeerRecord, "id" | "runtime" | "adapter" | "engine" | "name">): void {
-  const zeros = { blockMs: 0, memoryBytes: 0, stepMs: 0, bytesUp: 0, bytesDown: 0, direct: 0, relayed: 0 };
+  const zeros = { blockMs: 0, memoryBytes: 0, ...zeroCounters() };
   const flags = { paused: false, leaving: false, hidden: false };
   turn.s.peers[peer.id] = { ...peer, joinedAt: turn.now, heardAt: turn.now, ...zeros, ...flags };
   note(turn, "join", `${peer.id} joined: ${peer.runtime}, ${peer.adapter}`);
@@ -80,20 +113,19 @@ function leaveNow(turn: Turn, id: string, reason: string): void {
   delete turn.s.peers[id];
   note(turn, "gone", `${id} is gone: ${reason}`);
   turn.out.push({ do: "report", line: { event: "peer", id, what: `gone: ${reason}` } });
-  if (turn.s.view !== null && peersOf(turn.s.view).includes(id)) recover(turn, `${id} is gone`);
+  departed(turn, id, reason);
 }
 
 function hear(turn: Turn, peer: PeerRecord, message: PeerMessage): void {
   const { s } = turn;
-  peer.heardAt = turn.now;
+  heardFrom(turn, peer, message.type === "heartbeat");
   switch (message.type) {
     case "measured":
       return admit(turn, peer, message);
     case "heartbeat": {
-      s.beats[peer.id] = beat(s.beats[peer.id], turn.now);
       const { stepMs, bytesUp, bytesDown, direct, relayed, hidden } = message;
       Object.assign(peer, { stepMs, bytesUp, bytesDown, direct, relayed, hidden });
-      return;
+      return countCosts(s, peer, message);
     }
     case "ready":
       if (message.gen === s.gen && s.phase === "loading" && !s.ready.includes(peer.id)) s.ready.push(peer.id);
@@ -101,9 +133,29 @@ function hear(turn: Turn, peer: PeerRecord, message: PeerMessage): void {
     case "logged":
       if (recordLogged(turn, peer.id, message)) commitIfComplete(turn);
       return;
+    case "losses":
+      return recordLosses(turn, peer.id, message);
+    case "want-total":
+      return wantTotal(turn, peer.id, message);
+    case "no-total":
+      return noTotal(turn, peer.id, message);
+    case "want-state":
+      return wantState(turn, peer.id, message);
+    case "kept":
+      return recordKept(turn, peer.id, message);
+    case "unkept":
+      return recordUnkept(turn, peer.id, message);
+    case "exported":
+      return recordExported(turn, peer.id, message);
+    case "restore-failed":
+      return restoreFailed(turn, peer.id, message);
+    case "offer":
+      return recordOffer(turn, peer.id, message);
     case "evaluated":
       if (recordEvaluation(turn, peer.id, message)) afterBoundary(turn);
       return;
+    case "warm":
+      return warm(turn, peer.id, message);
     case "applied":
       return applied(turn, peer.id, message);
     case "link-lost":
@@ -121,7 +173,9 @@ function admit(turn: Turn, peer: PeerRecord, message: { blockMs: number; memoryB
   peer.blockMs = Math.max(message.blockMs, 0.01);
   peer.memoryBytes = message.memoryBytes;
   note(turn, "admitted", `${peer.id} measured: ${peer.blockMs.toFixed(1)} ms per block`);
-  if (turn.s.view !== null) turn.s.replanDue = `${peer.id} joined`;
+  if (turn.s.view === null) return;
+  turn.s.tidyDue = true;
+  if (wantsNewCut(turn)) turn.s.replanDue = `${peer.id} joined`;
 }
 
 function openWhenReady(turn: Turn): void {
@@ -130,31 +184,71 @@ function openWhenReady(turn: Turn): void {
   if (!peersOf(s.view).every((peer) => s.ready.includes(peer))) return;
   setStatus(turn, "training", `${peersOf(s.view).length} peers in ${s.view.stages.length} stages`);
   s.lastCommitAt = turn.now;
+  // Whoever computes has built its engine while loading; shadows build theirs after the first step.
+  for (const stage of s.view.stages) {
+    for (const { peer, microBatches } of stage.replicas) {
+      if (microBatches.length > 0) (s.warm[peer] ??= []).push(stage.index);
+    }
+  }
   afterBoundary(turn);
 }
 
-/** Every holder of a stage must have the same state after a commit (I4); one that differs is put out. */
-function applied(
-  turn: Turn,
-  id: string,
-  message: { gen: number; step: number; stage: number; hash: string },
-): void {
+/** A holder's engine for a stage is built: it may be given work there. */
+function warm(turn: Turn, id: string, { cut, stage }: { cut: number; stage: number }): void {
   const { s } = turn;
-  const holds = s.view?.stages[message.stage]?.replicas.some((replica) => replica.peer === id) ?? false;
-  if (message.gen !== s.gen || message.step !== s.committed - 1 || !holds) return;
-  const first = s.stateHashes[message.stage];
-  if (first === undefined) s.stateHashes[message.stage] = message.hash;
-  else if (first === message.hash) s.agreements++;
-  else evict(turn, id, `state of stage ${message.stage} differs after step ${message.step}`);
+  if (cut !== s.view?.cut || !holds(s.view.stages[stage], id) || s.warm[id]?.includes(stage)) return;
+  (s.warm[id] ??= []).push(stage);
+  s.tidyDue = true;
+}
+
+/** Every holder of a stage must have the same state after a commit (I4); one that differs is put out. */
+function applied(turn: Turn, id: string, message: PeerMessage & { type: "applied" }): void {
+  const { s } = turn;
+  const { step, stage, hash } = message;
+  const holder = isHolder(s, stage, id);
+  const learner = isLearner(s, stage, id);
+  if (message.cut !== s.view?.cut || step >= s.committed || !(holder || learner)) return;
+  const own = s.applied[id] ??= {};
+  own[stage] = Math.max(own[stage] ?? -1, step);
+  settleRequests(turn);
+  const hashes = s.stateHashes[step] ??= {};
+  const first = hashes[stage];
+  if (first === undefined && holder) hashes[stage] = hash;
+  else if (first === hash) s.agreements++;
+  else if (first !== undefined && holder) {
+    return evict(turn, id, `state of stage ${stage} differs after step ${step}`);
+  }
+  if (learner) s.learnerHashes[`${stage}/${id}`] = { step, hash };
+  if (!settleLearners(turn, stage)) return;
+  endRestoreIfHeld(turn);
+  if (s.round?.pass === "train") {
+    // Parts of the open step that came before its state are lost to it: it gets the total, once another has it.
+    s.amendedStep = s.round.step;
+    spreadWinners(turn);
+  }
+  if (s.phase === "held") afterBoundary(turn);
 }
 
 function linkLost(turn: Turn, id: string, message: { gen: number; peer: string; reason: string }): void {
   const { s } = turn;
-  if (message.gen !== s.gen || s.view === null) return;
+  if (
+    message.gen !== s.gen || s.view === null || s.phase === "regathering" || s.phase === "restoring" ||
+    s.ending !== null || s.status === "finished"
+  ) return;
   const members = peersOf(s.view);
   if (!members.includes(id) || !members.includes(message.peer)) return;
   note(turn, "link", `${id} lost its link to ${message.peer}: ${message.reason}`);
-  recover(turn, `link between ${id} and ${message.peer} lost`);
+  const pair = [id, message.peer].sort().join("/");
+  const losses = s.lostLinks[pair] = (s.lostLinks[pair] ?? 0) + 1;
+  if (s.phase === "loading") return recover(turn, `link between ${id} and ${message.peer} lost`);
+  // A new view makes both ends try once more; whoever came later goes if that does not help.
+  if (losses < LINK_LOSSES_MAX) {
+    amendView(turn, s.view.stages, `${id} and ${message.peer} link up again`);
+    return spreadWinners(turn);
+  }
+  const [first, second] = [s.peers[id]!, s.peers[message.peer]];
+  const later = second !== undefined && second.joinedAt > first.joinedAt ? second : first;
+  evict(turn, later.id, "no link to another peer could be made", { mayReturn: true });
 }
 
 function contributorWish(
@@ -169,13 +263,16 @@ function contributorWish(
   note(turn, "wish", `${peer.id} ${what}`);
   const inView = s.view !== null && peersOf(s.view).includes(peer.id);
   if (!inView && wish.type === "leave") dismiss(turn, peer.id);
-  else if (inView || what === "resumes") s.replanDue = `${peer.id} ${what}`;
+  else s.tidyDue = true;
   if (s.phase === "held") afterBoundary(turn);
 }
 
-function stored(turn: Turn, event: { gen: number; step: number; file: StateFile }): void {
+function stored(turn: Turn, event: { cut: number; step: number; file: StateFile }): void {
   const { s } = turn;
-  if (event.gen !== s.gen || s.pending === null || s.pending.step !== event.step) return;
+  if (event.cut !== s.view?.cut) return;
+  if (s.restoring !== null) return restored(turn, event);
+  offerState(turn, event.step, event.file);
+  if (s.pending === null || s.pending.step !== event.step) return;
   if (s.pending.files.some((file) => file.stage === event.file.stage)) return;
   s.pending.files.push(event.file);
   if (s.view !== null && s.pending.files.length === s.view.stages.length) complete(turn);
@@ -210,6 +307,7 @@ function sampled(turn: Turn, step: number, text: string): void {
 function finishIfDone(turn: Turn): void {
   const { s } = turn;
   if (s.ending?.checkpoint == null || s.ending.sample === null || s.status === "finished") return;
+  reportStep(turn);
   setStatus(turn, "finished", `${s.committed} steps done`);
   s.phase = "idle";
   const losses = { "train/loss": s.trainLoss ?? NaN, "val/loss": s.valLoss ?? NaN };
@@ -229,6 +327,8 @@ function administer(turn: Turn, action: "pause" | "resume" | "stop"): void {
   }
   if (action === "stop" && s.view === null) return finish(turn);
   if (s.phase === "held") {
+    // The time that the run was made to wait is no step's.
+    s.lastCommitAt = turn.now;
     setStatus(turn, "training", action === "stop" ? "stopping" : "resumed");
     afterBoundary(turn);
   }
@@ -236,15 +336,12 @@ function administer(turn: Turn, action: "pause" | "resume" | "stop"): void {
 
 function tick(turn: Turn): void {
   const { s, now } = turn;
-  for (const id of Object.keys(s.beats)) if (s.peers[id] === undefined) delete s.beats[id];
-  for (const peer of Object.values(s.peers)) {
-    const compiling = peer.blockMs === 0 || s.phase === "loading";
-    const limit = compiling ? COMPILING_SILENCE_MS : silenceLimitMs(s.beats[peer.id]?.gaps ?? [], SILENCE_MS);
-    const silent = now - peer.heardAt;
-    if (silent > limit) {
-      evict(turn, peer.id, `silent for ${Math.round(silent / 1000)} s`, { mayReturn: true });
-    }
-  }
+  judgeSilence(turn);
+  timeOutRequests(turn);
+  timeOutTransfers(turn);
+  concludeIfWhole(turn);
+  timeOutRestore(turn);
+  tickKept(turn);
   const age = now - s.phaseSince;
   if (s.phase === "loading" && age > LOADING_MS && s.view !== null) {
     const late = peersOf(s.view).find((peer) => !s.ready.includes(peer));

@@ -1,5 +1,6 @@
 // The run's core, admission and commits: who must have said what before a step counts, and what changes nothing.
-// Each test fails without the guard it names; departures are in recovery_test.ts, endings in boundary_test.ts.
+// Each test fails without the guard it names; departures are in recovery_test.ts and amend_test.ts, who learns and moves in
+// maintain_test.ts, totals that differ or are missing in totals_test.ts, endings in boundary_test.ts.
 import assert from "node:assert/strict";
 import type { PeerMessage } from "../../peer/wire/control.ts";
 import { RunHarness } from "../../test/support/run_harness.ts";
@@ -62,19 +63,53 @@ Deno.test("run core: the first round opens when every peer of the view is ready,
   ]);
 });
 
-Deno.test("run core: a step is committed when every replica of every stage has logged it", () => {
+Deno.test("run core: a step is committed when two holders of every stage have logged it, and all if there are fewer", () => {
+  const run = RunHarness.training(["a", "b", "c", "d"], { n_stage: 2, gradient_accumulation_steps: 4 });
+  const [[first, second], [third, fourth]] = holders(run) as [[string, string], [string, string]];
+  run.join("e");
+  run.commit();
+  assert.deepEqual(run.layout().map((stage) => stage.split(" ").length).sort(), [2, 3]);
+  run.learn("e", run.state.transfers[0]!.stage);
+  const stage = holders(run).findIndex((it) => it.includes("e"));
+  assert.equal(holders(run)[stage]!.length, 3);
+  const [one, two] = stage === 0 ? [first, second] : [third, fourth];
+  const others = stage === 0 ? [third, fourth] : [first, second];
+  for (const peer of others) run.logged(peer, { stage: 1 - stage });
+  run.logged(one, { stage });
+  run.logged(one, { stage });
+  assert.equal(run.state.committed, 1, "committed with one holder of the stage");
+  run.logged(two, { stage });
+  assert.equal(run.state.committed, 2, "the third holder was waited for");
+  const lone = RunHarness.training(["a", "b"], { n_stage: 2 });
+  lone.logged("a");
+  assert.equal(lone.state.committed, 0, "committed with one stage missing");
+  lone.logged("b");
+  assert.equal(lone.state.committed, 1);
+});
+
+Deno.test("run core: the commit names every stage's total, is durable before anybody hears of it, and opens the next step", () => {
   const run = fourPeers();
-  const everyone = holders(run).flat();
-  for (const peer of everyone.slice(0, -1)) run.logged(peer);
-  run.logged(everyone[0]!);
-  assert.equal(run.state.committed, 0, "committed with one replica missing");
-  assert.equal(run.sent("commit").length, 0);
-  run.logged(everyone.at(-1)!);
-  assert.equal(run.state.committed, 1);
+  const { effects } = run;
+  const before = effects.length;
+  run.commitOnly();
   const commits = run.sent("commit");
-  assert.deepEqual(commits.map((commit) => commit.to).sort(), [...everyone].sort());
-  assert.deepEqual(commits[0], { type: "commit", to: commits[0]!.to, gen: 1, step: 0, gradNormSq: 2 });
+  assert.deepEqual(commits.map((commit) => commit.to).sort(), ["a", "b", "c", "d"]);
+  assert.deepEqual(commits[0], {
+    ...{ type: "commit", to: commits[0]!.to, cut: 1, step: 0, gradNormSq: 2 },
+    hashes: ["total 0", "total 1"],
+  });
+  const since = effects.slice(before);
+  const [persist] = since.filter((effect) => effect.do === "persist");
+  assert.deepEqual(persist, {
+    do: "persist",
+    record: {
+      ...{ kind: "commit", step: 0, gen: 1, cut: 1, hashes: ["total 0", "total 1"], gradNormSq: 2 },
+    },
+  });
+  const told = since.findIndex((effect) => effect.do === "send" && effect.message.type === "commit");
+  assert.ok(since.indexOf(persist!) < told, "told before it was durable");
   assert.deepEqual(run.sent("open").at(-1)!.step, 1);
+  assert.deepEqual(run.state.loggers[0], { 0: holders(run)[0], 1: holders(run)[1] });
 });
 
 Deno.test("run core: loss, norm and rate of a step are those of its totals", () => {
@@ -82,7 +117,7 @@ Deno.test("run core: loss, norm and rate of a step are those of its totals", () 
   run.now += 200;
   run.commit();
   const [line] = run.reported("step");
-  // Two replicas of the last stage, each a sum of 4 over 2 micro-batches; 2 · 1 · 4 tokens in 200 ms.
+  // Both micro-batches have a loss of 2; 2 · 1 · 4 tokens in 200 ms.
   assert.equal(line!["train/loss"], 2);
   assert.equal(line!.grad_norm, Math.SQRT2);
   assert.equal(line!.lr, 0.5);
@@ -91,47 +126,97 @@ Deno.test("run core: loss, norm and rate of a step are those of its totals", () 
   assert.equal(run.state.tokensTotal, 8);
 });
 
-Deno.test("run core: a replica whose total differs is put out, and the step is not committed with it", () => {
+Deno.test("run core: the losses of a step count in the order of micro-batches, however they come", () => {
+  const told = [0.1, 0.2, 0.3, 0.6];
+  const mean = told.reduce((sum, loss) => sum + loss, 0) / 4;
+  assert.notEqual(
+    told.toReversed().reduce((sum, loss) => sum + loss, 0) / 4,
+    mean,
+    "the order makes no difference",
+  );
+  const run = RunHarness.training(["a", "b"], { n_stage: 1, gradient_accumulation_steps: 4 });
+  run.losses("b", { 3: told[3]!, 1: told[1]! });
+  run.losses("a", { 2: told[2]!, 0: told[0]! });
+  for (const peer of ["a", "b"]) run.logged(peer);
+  assert.deepEqual(run.reported("step").map((line) => line["train/loss"]), [mean]);
+});
+
+Deno.test("run core: losses that come after the commit are waited for until the next one, which tells what there is", () => {
+  const run = RunHarness.training(["a", "b"], { n_stage: 1 });
+  run.losses("a", { 0: 1 });
+  for (const peer of ["a", "b"]) run.logged(peer);
+  assert.deepEqual(run.reported("step"), [], "told with half of its losses");
+  run.losses("b", { 1: 4 }, 0);
+  assert.deepEqual(run.reported("step").map((line) => [line.step, line["train/loss"]]), [[1, 2.5]]);
+  run.losses("a", { 0: 3 });
+  for (const peer of ["a", "b"]) run.logged(peer);
+  run.commit();
+  assert.deepEqual(run.reported("step").map((line) => [line.step, line["train/loss"]]), [
+    ...[[1, 2.5], [2, NaN], [3, 2]],
+  ], "half of a step's losses is not its loss");
+  assert.deepEqual(run.state.losses, [{ step: 1, train: 2.5 }, { step: 3, train: 2 }], "a gap in the curve");
+});
+
+Deno.test("run core: losses of another cut or step, or of a peer of another stage, count for nothing", () => {
   const run = fourPeers();
-  const [first, second] = holders(run)[0]!;
-  run.logged(first!);
-  run.logged(second!, { hash: "another" });
-  assert.equal(run.state.peers[second!], undefined);
-  assert.equal(run.sent("kicked").length, 1);
-  assert.equal(run.sent("kicked")[0]!.to, second);
-  assert.match(run.sent("kicked")[0]!.reason, /total of stage 0 in step 0 differs/);
-  assert.deepEqual(run.did("drop").map((effect) => effect.peer), [second]);
+  const [inFirst] = holders(run)[0]!;
+  const [inLast] = holders(run)[1]!;
+  const loss = { type: "losses" as const, cut: 1, step: 0, stage: 1, microBatches: [0, 1], losses: [9, 9] };
+  run.say(inFirst!, loss);
+  run.say(inFirst!, { ...loss, stage: 0 });
+  run.say(inLast!, { ...loss, cut: 2 });
+  run.say(inLast!, { ...loss, step: 1 });
+  run.say(inLast!, { ...loss, stage: 7 });
+  assert.deepEqual([run.state.report], [null]);
+  run.say(inLast!, { ...loss, microBatches: [0, 2, 256], losses: [9, 9, 9] });
+  assert.deepEqual(run.state.report?.losses, { 0: 9 }, "of micro-batches that the step does not have");
+  run.say(inLast!, { ...loss, losses: [8] });
+  assert.deepEqual(run.state.report?.losses, { 0: 8 }, "a micro-batch without a loss");
+  run.say(inLast!, loss);
+  assert.deepEqual(run.state.report?.losses, { 0: 9, 1: 9 });
+});
+
+Deno.test("run core: after a rollback the losses of the step before it count, not those told of a step that is void", () => {
+  const run = RunHarness.training(["a", "b"], { n_stage: 2 });
+  run.commit();
+  const [first, last] = run.members();
+  run.losses(last!, { 0: 7, 1: 7 });
+  run.join("c");
+  run.gone(first!);
   assert.equal(run.state.committed, 0);
-  assert.equal(run.gen, 2, "the run goes on without it in a new generation");
-  assert.ok(!run.members().includes(second!));
+  run.ready();
+  run.commit();
+  assert.deepEqual(run.reported("step").map((line) => [line.step, line["train/loss"]]), [[1, 2], [1, 2]]);
 });
 
 Deno.test("run core: a holder whose state differs after a commit is put out (I4); agreements are counted", () => {
   const run = fourPeers();
-  run.commit();
+  run.commitOnly();
   const [first, second] = holders(run)[0]!;
   const [third, fourth] = holders(run)[1]!;
-  run.applied(third!, 1, "same");
-  run.applied(fourth!, 1, "same");
+  run.applied(third!, 1, { hash: "same" });
+  run.applied(fourth!, 1, { hash: "same" });
   assert.equal(run.state.agreements, 1);
-  run.applied(first!, 0, "x");
+  run.applied(first!, 0, { hash: "x" });
   assert.equal(run.state.agreements, 1);
-  run.applied(second!, 0, "y");
+  run.applied(second!, 0, { hash: "y" });
   assert.equal(run.state.peers[second!], undefined);
   assert.match(run.sent("kicked")[0]!.reason, /state of stage 0 differs after step 0/);
 });
 
-Deno.test("run core: a state hash of another step or generation proves nothing", () => {
+Deno.test("run core: a state hash is compared with those of its own step, also when it comes late", () => {
   const run = fourPeers();
-  run.commit();
-  run.commit();
+  run.commitOnly();
   const [first, second] = holders(run)[0]!;
-  const { gen } = run;
-  run.applied(first!, 0, "x");
-  run.say(second!, { type: "applied", gen, step: 0, stage: 0, hash: "older" });
-  run.say(second!, { type: "applied", gen: gen - 1, step: 1, stage: 0, hash: "stale" });
-  assert.ok(run.state.peers[second!] !== undefined);
-  assert.equal(run.state.agreements, 0);
+  run.applied(first!, 0, { step: 0, hash: "x" });
+  run.commitOnly();
+  run.applied(first!, 0, { step: 1, hash: "y" });
+  assert.deepEqual(run.applied(second!, 0, { step: 1, cut: 2, hash: "stale" }), []);
+  assert.deepEqual(run.applied(second!, 0, { step: 2, hash: "of a step that is not committed" }), []);
+  run.applied(second!, 0, { step: 0, hash: "x" });
+  assert.equal(run.state.agreements, 1);
+  run.applied(second!, 0, { step: 1, hash: "x" });
+  assert.equal(run.state.peers[second!], undefined, "the hash of another step was good enough");
 });
 
 Deno.test("run core: only a holder of the stage can log or apply it", () => {
@@ -140,20 +225,20 @@ Deno.test("run core: only a holder of the stage can log or apply it", () => {
   run.logged(inFirst!, { stage: 1, hash: "forged" });
   run.logged(inFirst!, { stage: 7, hash: "forged" });
   assert.deepEqual(run.state.logged, {});
-  run.commit();
-  run.applied(inFirst!, 1, "forged");
-  assert.deepEqual(run.state.stateHashes, {});
+  run.commitOnly();
+  run.applied(inFirst!, 1, { hash: "forged" });
+  assert.deepEqual([run.state.stateHashes, run.state.applied], [{}, {}]);
   const [other] = holders(run)[1]!;
-  run.applied(other!, 1, "true");
+  run.applied(other!, 1, { hash: "true" });
   assert.ok(run.state.peers[other!] !== undefined, "a forged hash put an honest holder out");
 });
 
 /** The state as text, without what every message may touch: when the peer was last heard. */
 function frozen(run: RunHarness): string {
-  return JSON.stringify(run.state, (key, value) => key === "heardAt" ? 0 : value);
+  return JSON.stringify(run.state, (key, value) => ["heardAt", "ear", "beats"].includes(key) ? 0 : value);
 }
 
-Deno.test("run core: messages of another generation or step change nothing", () => {
+Deno.test("run core: messages of another generation, cut or step change nothing", () => {
   const run = fourPeers();
   run.commit();
   const [peer] = holders(run)[0]!;
@@ -162,12 +247,23 @@ Deno.test("run core: messages of another generation or step change nothing", () 
     const stale: PeerMessage[] = [
       { type: "ready", gen },
       { type: "evaluated", gen, step: 1, stage: 1, lossSum: 1, lossCount: 2 },
-      { type: "applied", gen, step: 0, stage: 0, hash: "x" },
       { type: "link-lost", gen, peer: "b", reason: "closed" },
     ];
     for (const message of stale) assert.deepEqual(run.say(peer!, message), [], message.type);
-    assert.deepEqual(run.logged(peer!, { gen }), []);
-    assert.deepEqual(run.storeStage(1, 0, gen), []);
+  }
+  for (const cut of [run.cut - 1, run.cut + 1]) {
+    const place = { cut, step: 1, stage: 0 };
+    const stale: PeerMessage[] = [
+      { type: "applied", ...place, step: 0, hash: "x" },
+      { type: "warm", cut, stage: 0 },
+      { type: "losses", ...place, stage: 1, microBatches: [0], losses: [1] },
+      { type: "want-total", ...place },
+      { type: "no-total", ...place, to: "b" },
+      { type: "want-state", cut, stage: 0, reason: "" },
+    ];
+    for (const message of stale) assert.deepEqual(run.say(peer!, message), [], message.type);
+    assert.deepEqual(run.logged(peer!, { cut }), []);
+    assert.deepEqual(run.storeStage(1, 0, cut), []);
   }
   for (const step of [0, 2]) assert.deepEqual(run.logged(peer!, { step }), []);
   assert.equal(frozen(run), before);
@@ -193,17 +289,6 @@ Deno.test("run core: a spare's word about links ends no view; that of a member a
   assert.deepEqual([run.gen, run.state.phase], [gen, "round"]);
   run.say("a", { type: "link-lost", gen, peer: "b", reason: "ICE failed" });
   assert.equal(run.gen, gen + 1);
-});
-
-Deno.test("run core: a joined peer waits as a spare and is taken in at the next boundary", () => {
-  const run = RunHarness.training(["a"], { n_stage: 1 });
-  run.join("late");
-  assert.deepEqual(run.members(), ["a"]);
-  run.commit();
-  assert.equal(run.state.phase, "handover", "nobody computes until the state is collected");
-  run.store();
-  assert.deepEqual(run.members(), ["a", "late"]);
-  assert.deepEqual([run.state.view!.baseStep, run.state.committed, run.state.stepsRedone], [1, 1, 0]);
 });
 
 Deno.test("run core: evaluations count once all their micro-batches are told, by holders of the last stage", () => {

@@ -7,9 +7,11 @@ import type {
   StateFile,
   StateSource,
 } from "../../peer/wire/control.ts";
-import type { Beats } from "./detect.ts";
+import type { Beats, Ear } from "./detect.ts";
+import type { PersistEffect, ReturnEvent } from "./run_record.ts";
+import type { Restoring, Snapshots } from "./snapshot_state.ts";
 import type { ModelSpec, RunConfig, View } from "../../peer/wire/run.ts";
-import type { EventLine, LossPoint, RunState } from "../../peer/wire/status.ts";
+import type { EventLine, LossPoint, Redundancy, RunState, StageSafety } from "../../peer/wire/status.ts";
 
 export interface PeerRecord {
   id: string;
@@ -30,20 +32,95 @@ export interface PeerRecord {
   bytesDown: number;
   direct: number;
   relayed: number;
+  /** What departures have cost this peer: micro-batches computed again, bytes sent again. */
+  recomputed: number;
+  recoveryBytes: number;
+  /** Bytes of boundary tensors kept until their step is committed. */
+  retainedBytes: number;
+  /** Frames that it refused: of an older generation, from the wrong peer, or twice. */
+  fenced: number;
+  /** Shards of snapshots that it sent: bytes, and chunks that needed no sending. */
+  snapshotBytes: number;
+  snapshotSpared: number;
+}
+
+/** What a peer counts begins at nothing with every socket. */
+export function zeroCounters() {
+  return {
+    ...{ stepMs: 0, bytesUp: 0, bytesDown: 0, direct: 0, relayed: 0 },
+    ...{ recomputed: 0, recoveryBytes: 0, retainedBytes: 0, fenced: 0, snapshotBytes: 0, snapshotSpared: 0 },
+  };
+}
+
+/** What departures have cost the run so far. Sums that never go down, whoever goes. */
+export function zeroCosts() {
+  const counted = { recomputed: 0, recoveryBytes: 0, fenced: 0, snapshotBytes: 0, snapshotSpared: 0 };
+  return { departures: 0, stalls: 0, stallMs: 0, ...counted };
 }
 
 export interface LoggedTotal {
   hash: string;
   gradNormSq: number;
-  lossSum: number;
-  lossCount: number;
+}
+
+/** A holder that lacks a total, and who was asked to send it. */
+export interface TotalRequest {
+  peer: string;
+  stage: number;
+  step: number;
+  holder: string | null;
+  tried: string[];
+  at: number;
+  tries: number;
+}
+
+/** A learner and the state that is on its way to it. */
+export interface Transfer {
+  stage: number;
+  peer: string;
+  from: string;
+  step: number;
+  file: StateFile | null;
+  at: number;
+  attempts: number;
+}
+
+/** The line of a step, until all of its losses are known. */
+export interface StepReport {
+  step: number;
+  losses: Record<number, number>;
+  committed: boolean;
+  lr: number;
+  gradNorm: number;
+  tokensPerS: number;
+  peers: number;
+}
+
+export interface Departure {
+  peer: string;
+  /** In words: connection closed, silent for 3 s, said goodbye. */
+  how: string;
+  step: number;
+  at: number;
+  /** From when the stall counts: the commit before; null = from when the run stood still for another reason. */
+  from: number | null;
+  /** Excess of the commit over a usual step, detection included, ms; null until it is known. */
+  stallMs: number | null;
+  /** Micro-batches that others had to do. */
+  reassigned: number;
+  /** Committed steps that were done again because nobody else had the state. */
+  lost: number;
+  /** The run's sums when it was noted; null once what followed is counted above. */
+  before: { reassigned: number; stepsRedone: number } | null;
 }
 
 /**
  * idle: no view. loading: a view was sent, not all of its peers are ready. round: a training or evaluation round is open.
+ * restoring: a stage is lost; the newest snapshot that peers keep is being collected.
  * handover: nobody computes; every stage's state at `committed` is being collected. held: paused between rounds.
+ * regathering: the coordinator has restarted, the peers of its view come back and go on with the open step.
  */
-export type Phase = "idle" | "loading" | "round" | "handover" | "held";
+export type Phase = "idle" | "loading" | "round" | "handover" | "held" | "regathering" | "restoring";
 
 export interface RunCoreState {
   config: RunConfig;
@@ -62,18 +139,58 @@ export interface RunCoreState {
   ready: string[];
   logged: Record<number, Record<string, LoggedTotal>>;
   evaluated: Record<string, { lossSum: number; lossCount: number }>;
-  /** State hash of each stage after the newest commit, as its first holder told it (I4). */
-  stateHashes: Record<number, string>;
+  /** Of recent steps: the state hash of each stage, as its first holder told it (I4). */
+  stateHashes: Record<number, Record<number, string>>;
+  /** Newest step that a holder has applied, by peer and stage. */
+  applied: Record<string, Record<number, number>>;
+  /** Stages for which a peer's engine is built. */
+  warm: Record<string, number[]>;
+  /** Who logged recent steps, by step and stage: they can send the total. */
+  loggers: Record<number, Record<number, string[]>>;
+  /** How often a peer had another total than the first. */
+  suspects: Record<string, number>;
+  /** Newest state hash that each learner told, by "stage/peer": it may speak before the holders do. */
+  learnerHashes: Record<string, { step: number; hash: string }>;
+  totalRequests: TotalRequest[];
+  transfers: Transfer[];
+  /** The newest commit as it was sent. */
+  lastCommit: { type: "commit"; cut: number; step: number; gradNormSq: number; hashes: string[] } | null;
+  report: StepReport | null;
+  /** Step during which the view was last amended because somebody left. */
+  amendedStep: number;
+  /** Somebody came, wants to go, or has learned a stage: the next step boundary looks after it. */
+  tidyDue: boolean;
+  /** Learners as the peers know them from the newest view. */
+  toldLearners: string;
+  /** Committed steps with which this cut began. */
+  cutBase: number;
+  /** How often each pair of peers could not be linked in this cut. */
+  lostLinks: Record<string, number>;
+  departures: Departure[];
+  costs: ReturnType<typeof zeroCosts>;
+  /** Holders and redundancy of the stages as they were told last. */
+  toldHolders: string;
+  /** Micro-batches that went to other holders because of departures. */
+  reassigned: number;
+  /** Bytes of states moved to learners through the coordinator. */
+  recoveryBytes: number;
   /** How often a further holder of a stage told the same state hash as the first. */
   agreements: number;
   pending: StateSource | null;
   snapshots: StateSource[];
+  /** What peers keep in their memory. */
+  kept: Snapshots;
+  restoring: Restoring | null;
   replanDue: string | null;
   /** The present view cannot go on (a peer or a link of it is gone); set until the next view. */
   broken: boolean;
   paused: boolean;
   peers: Record<string, PeerRecord>;
-  /** Heartbeats of each peer, for the detector. */
+  /** The coordinator's own clock of listening, for the detector. */
+  ear: Ear | null;
+  /** Peers silent for longer than usual. */
+  suspected: string[];
+  /** Heartbeats of each peer, in listening time. */
   beats: Record<string, Beats>;
   losses: LossPoint[];
   lastEval: number;
@@ -95,10 +212,11 @@ export interface RunCoreState {
 }
 
 export type RunEvent =
+  | ReturnEvent
   | { type: "join"; peer: Pick<PeerRecord, "id" | "runtime" | "adapter" | "engine" | "name"> }
   | { type: "gone"; peer: string; reason: string }
   | { type: "message"; peer: string; message: PeerMessage }
-  | { type: "stored"; gen: number; step: number; file: StateFile }
+  | { type: "stored"; cut: number; step: number; file: StateFile }
   | { type: "checkpointed"; step: number; path: string; bytes: number }
   | { type: "checkpoint-failed"; step: number; reason: string }
   | { type: "sampled"; step: number; text: string }
@@ -124,6 +242,33 @@ export type CoordinatorEventLine =
   | { event: "peer"; id: string; what: string }
   | { event: "checkpoint"; step: number; path: string }
   | { event: "rollback"; step: number; steps_redone: number }
+  /** Peers keep all stages of that step; bytes of chunks that travelled, chunks that did not need to. */
+  | { event: "snapshot"; step: number; bytes: number; spared: number; took_ms: number }
+  | {
+    event: "departure";
+    peer: string;
+    how: string;
+    /** Committed steps when it went. */
+    step: number;
+    stall_ms: number;
+    /** Micro-batches that went to others. */
+    reassigned: number;
+    steps_lost: number;
+    /** Sums of the run so far. */
+    recomputed_total: number;
+    recovery_bytes_total: number;
+  }
+  /** After a commit, if something has changed since the last such line. */
+  | {
+    event: "holders";
+    step: number;
+    /** Per stage: peers that have everything committed. */
+    holders: number[];
+    redundancy: Redundancy[];
+    /** What other stages' peers keep of the newest snapshot. */
+    snapshot: StageSafety["snapshot"][];
+    steps_at_risk: number;
+  }
   | {
     event: "done";
     step: number;
@@ -134,6 +279,7 @@ export type CoordinatorEventLine =
   };
 
 export type RunEffect =
+  | PersistEffect
   | { do: "send"; peer: string; message: CoordinatorMessage }
   | { do: "drop"; peer: string; reason: string }
   | { do: "log"; kind: string; text: string; data?: Record<string, unknown> }

@@ -1,5 +1,6 @@
 // One turn of the run's core: the state, the time, and the effects gathered so far; with the few helpers all parts use.
 import type { RunState } from "../../peer/wire/status.ts";
+import { currentHolders } from "./holders.ts";
 import type { Phase, RunCoreState, RunEffect } from "./run_state.ts";
 
 /** Most event lines kept for the admin page; the whole log is in the store. */
@@ -34,14 +35,24 @@ export function setStatus(turn: Turn, status: RunState, reason: string): void {
   turn.out.push({ do: "log", kind: "state", text: `${status}: ${reason}` });
 }
 
-/** Asks one live replica of every stage for its state at `committed`. */
+/** Asks one live holder of every stage for its state at `committed`. */
 export function requestSnapshots(turn: Turn): void {
+  turn.s.pending = { step: turn.s.committed, files: [] };
+  requestMissing(turn);
+}
+
+/** Asks again for what has not come, after somebody left. */
+export function requestMissing(turn: Turn): void {
   const { s } = turn;
-  s.pending = { step: s.committed, files: [] };
   for (const stage of s.view?.stages ?? []) {
-    const holder = stage.replicas.find((replica) => s.peers[replica.peer] !== undefined);
-    if (holder === undefined) continue;
-    const message = { type: "snapshot" as const, gen: s.gen, step: s.committed, stage: stage.index };
+    const [holder] = currentHolders(s, stage);
+    if (holder === undefined || s.pending!.files.some((file) => file.stage === stage.index)) continue;
+    const message = {
+      type: "snapshot" as const,
+      cut: s.view!.cut,
+      step: s.pending!.step,
+      stage: stage.index,
+    };
     turn.out.push({ do: "send", peer: holder.peer, message });
   }
 }

@@ -7,6 +7,11 @@ import type { PeerRecord } from "./run_state.ts";
 
 /** f32 weights on CPU and GPU, two moments, a gradient and its integer sum: bytes per parameter a holder needs. */
 const BYTES_PER_PARAM = 24;
+/**
+ * What a tab in the background counts for: browsers slow it down at will, and its owner has turned to something else, so it
+ * is likelier to go. Half of the work keeps it useful and makes its departure cheap.
+ */
+const HIDDEN_SHARE = 0.5;
 /** Hop between two stages as a share of a stage's time, until links are measured. */
 const HOP_SHARE = 0.25;
 
@@ -35,13 +40,20 @@ function megabytes(bytes: number): string {
   return `${Math.ceil(bytes / 1e6)} MB`;
 }
 
+/** Speed that a peer is planned with, in blocks per millisecond. */
+export function weightOf(peer: PeerRecord): number {
+  return (peer.hidden ? HIDDEN_SHARE : 1) / peer.blockMs;
+}
+
 /** Builds a view over peers that are all usable; there is at least one. */
 export function buildView(request: ViewRequest): View {
-  const { spec, config, peers } = request;
+  const { spec, config } = request;
+  // The first peers hold a stage each, perhaps alone: those in the background come last.
+  const peers = request.peers.toSorted((a, b) => Number(a.hidden) - Number(b.hidden));
   const count = stageCount(config, spec, peers.length);
-  const speed = peers.map((peer) => 1 / peer.blockMs);
+  const speed = peers.map(weightOf);
   const holders = assignPeers(count, peers, speed);
-  const weights = holders.map((group) => group.reduce((sum, peer) => sum + 1 / peer.blockMs, 0));
+  const weights = holders.map((group) => group.reduce((sum, peer) => sum + weightOf(peer), 0));
   const specs = splitLayers(spec, weights);
   const caps = stageCaps(specs, weights, config);
   const stages = specs.map((stage, s): StagePlan => ({
@@ -52,6 +64,7 @@ export function buildView(request: ViewRequest): View {
   if (config.shadows) addShadows(stages, peers);
   return {
     gen: request.gen,
+    cut: request.gen,
     baseStep: request.baseStep,
     stages,
     schedule: config.schedule,
@@ -60,7 +73,8 @@ export function buildView(request: ViewRequest): View {
   };
 }
 
-function stageCount(config: RunConfig, spec: ModelSpec, peers: number): number {
+/** Pipeline stages for so many peers. */
+export function stageCount(config: RunConfig, spec: ModelSpec, peers: number): number {
   return config.n_stage > 0 ? config.n_stage : Math.min(peers, spec.n_layer);
 }
 
@@ -78,10 +92,12 @@ function assignPeers(count: number, peers: PeerRecord[], speed: number[]): PeerR
 
 /**
  * Gives every stage with a single holder a shadow: the peer that holds the fewest parameters so far, the next stage's
- * holder first among equals. Weight-0 holders of the step protocol: they log totals and apply steps.
+ * holder first among equals; one in the background counts as if it held more. Weight-0 holders of the step protocol: they log totals and apply steps.
  */
 function addShadows(stages: StagePlan[], peers: PeerRecord[]): void {
   const load = new Map(peers.map((peer) => [peer.id, 0]));
+  const share = new Map(peers.map((peer) => [peer.id, peer.hidden ? HIDDEN_SHARE : 1]));
+  const burden = (peer: string) => (load.get(peer)! + 1) / share.get(peer)!;
   const add = (peer: string, stage: StagePlan) =>
     load.set(peer, (load.get(peer) ?? 0) + stage.endLayer - stage.firstLayer);
   for (const stage of stages) for (const { peer } of stage.replicas) add(peer, stage);
@@ -89,7 +105,7 @@ function addShadows(stages: StagePlan[], peers: PeerRecord[]): void {
     if (stage.replicas.length > 1) return;
     const next = stages[(s + 1) % stages.length]!.replicas[0]!.peer;
     const order = [next, ...peers.map((peer) => peer.id)].filter((id) => id !== stage.replicas[0]!.peer);
-    const chosen = order.toSorted((a, b) => load.get(a)! - load.get(b)!)[0];
+    const chosen = order.toSorted((a, b) => burden(a) - burden(b))[0];
     if (chosen === undefined) return;
     stage.replicas.push({ peer: chosen, microBatches: [] });
     add(chosen, stage);
@@ -99,7 +115,7 @@ function addShadows(stages: StagePlan[], peers: PeerRecord[]): void {
 /** Shares in proportion to measured speed by largest remainder, dealt out in turn so that neighbours interleave. */
 export function shareMicroBatches(group: PeerRecord[], count: number): ReplicaPlan[] {
   const plans = group.map((peer): ReplicaPlan => ({ peer: peer.id, microBatches: [] }));
-  const speed = group.map((peer) => 1 / peer.blockMs);
+  const speed = group.map(weightOf);
   for (let m = 0; m < count; m++) {
     const finish = plans.map((plan, i) => (plan.microBatches.length + 1) / speed[i]!);
     plans[finish.indexOf(Math.min(...finish))]!.microBatches.push(m);

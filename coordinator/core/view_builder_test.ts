@@ -6,7 +6,7 @@ import { readConfig } from "../../peer/model/config.ts";
 import { specOf } from "../../peer/model/layout.ts";
 import type { View } from "../../peer/wire/run.ts";
 import { peersOf } from "../../peer/wire/view.ts";
-import type { PeerRecord } from "./run_state.ts";
+import { type PeerRecord, zeroCounters } from "./run_state.ts";
 import {
   buildView,
   memoryShortfall,
@@ -18,7 +18,7 @@ import {
 const RUNS = { seed: 4, numRuns: 300 };
 
 function peerOf(id: string, blockMs: number, changes: Partial<PeerRecord> = {}): PeerRecord {
-  const zeros = { joinedAt: 0, heardAt: 0, stepMs: 0, bytesUp: 0, bytesDown: 0, direct: 0, relayed: 0 };
+  const zeros = { joinedAt: 0, heardAt: 0, ...zeroCounters() };
   const flags = { paused: false, leaving: false, hidden: false };
   const about = { id, runtime: "deno" as const, adapter: "", engine: "cpu", name: id };
   return { ...about, ...zeros, ...flags, blockMs, memoryBytes: 1e9, ...changes };
@@ -73,13 +73,44 @@ Deno.test("view builder: gpipe holds the step, dynamic gives every stage the wid
   assert.deepEqual(inflight("dynamic"), [first, first, first]);
 });
 
-Deno.test("view builder: generation, base and codecs are those of the request", () => {
-  const { gen, baseStep, codecForward, codecBackward, schedule } = viewOf([1], {
+Deno.test("view builder: generation, base and codecs are those of the request, and a cut of its own begins", () => {
+  const { gen, cut, baseStep, codecForward, codecBackward, schedule } = viewOf([1], {
     ...{ codec_forward: "raw32", codec_backward: "f16s", schedule: "1f1b" },
   });
-  assert.deepEqual({ gen, baseStep, codecForward, codecBackward, schedule }, {
-    ...{ gen: 3, baseStep: 9, codecForward: "raw32", codecBackward: "f16s", schedule: "1f1b" },
+  assert.deepEqual({ gen, cut, baseStep, codecForward, codecBackward, schedule }, {
+    ...{ gen: 3, cut: 3, baseStep: 9, codecForward: "raw32", codecBackward: "f16s", schedule: "1f1b" },
   });
+});
+
+/** Views of peers of one speed, of which those named are hidden. */
+function hiddenView(count: number, hidden: number[], changes: Record<string, unknown>): View {
+  const config = readConfig({ n_layer: 6, shadows: false, ...changes });
+  const peers = Array.from({ length: count }, (_, i) => peerOf(`p${i}`, 10, { hidden: hidden.includes(i) }));
+  return buildView({ gen: 3, baseStep: 9, spec: specOf(config, 20), config, peers });
+}
+
+Deno.test("view builder: a hidden peer gets half of a like peer's micro-batches, and fewer layers", () => {
+  const shares = (hidden: number[]) =>
+    hiddenView(2, hidden, { n_stage: 1, gradient_accumulation_steps: 12 }).stages[0]!.replicas
+      .map((replica) => [replica.peer, replica.microBatches.length]);
+  assert.deepEqual(shares([]), [["p0", 6], ["p1", 6]]);
+  assert.deepEqual(shares([1]), [["p0", 8], ["p1", 4]]);
+  assert.deepEqual(layers(hiddenView(2, [1], { n_stage: 2 })), [4, 2]);
+});
+
+Deno.test("view builder: a hidden peer holds a stage alone only if there is nobody else", () => {
+  assert.deepEqual(groups(hiddenView(3, [0], { n_stage: 2 })), ["p1+p0", "p2"]);
+  assert.deepEqual(groups(hiddenView(2, [0], { n_stage: 2 })), ["p1", "p0"]);
+  assert.deepEqual(groups(hiddenView(2, [0, 1], { n_stage: 2 })), ["p0", "p1"]);
+});
+
+Deno.test("view builder: a shadow goes to a hidden peer only if others hold twice as much", () => {
+  const shadows = (count: number, hidden: number[]) =>
+    hiddenView(count, hidden, { n_stage: 3, n_layer: 3, shadows: true }).stages
+      .map((stage) => stage.replicas.at(-1)!.peer);
+  assert.deepEqual(shadows(3, []), ["p1", "p2", "p0"]);
+  // One layer each; the hidden one counts as if it held three, so it is last until the others hold two.
+  assert.deepEqual(shadows(3, [2]), ["p1", "p0", "p0"]);
 });
 
 const speeds = fc.array(fc.double({ min: 0.01, max: 5_000, noNaN: true }), { minLength: 1, maxLength: 14 });

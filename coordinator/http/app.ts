@@ -1,5 +1,7 @@
 // The coordinator's HTTP side: pages, JSON API, state files, metrics, and the upgrade to a peer's socket. Two tokens: the
 // join token lets a peer in, the admin token steers the run. Every error is {code, message}; nothing here knows the protocol.
+import { isHolder } from "../core/holders.ts";
+import { isAsked } from "../core/restore.ts";
 import { Hono } from "hono";
 import { timingSafeEqual } from "node:crypto";
 import { extname, join, normalize, sep } from "node:path";
@@ -63,7 +65,7 @@ export function createApp(options: AppOptions): Hono {
   });
   app.get("/metrics", (c) => {
     if (roleOf(options, c.req.raw) === null) return unauthorized();
-    return c.text(metricsText(options.shell.core.state, options.shell.now()));
+    return c.text(metricsText(options.shell.core.state));
   });
   addPeerRoutes(app, options);
   addStateRoutes(app, options);
@@ -86,6 +88,13 @@ function addPeerRoutes(app: Hono, options: AppOptions): void {
     if (roleOf(options, c.req.raw) === null) return unauthorized();
     const { tokens } = shell.options.corpus;
     return c.body(new Uint8Array(tokens.buffer as ArrayBuffer, tokens.byteOffset, tokens.byteLength));
+  });
+  app.post("/api/goodbye", async (c) => {
+    const { peer, ticket } = await bodyOf(c.req.raw);
+    const known = typeof peer === "string" ? sockets.tickets.get(peer) : undefined;
+    if (known === undefined || typeof ticket !== "string" || !same(ticket, known)) return unauthorized();
+    sockets.goodbye(peer as string, "its page was closed");
+    return c.body(null, 204);
   });
   app.get("/api/peer", (c) => {
     if (c.req.header("upgrade")?.toLowerCase() !== "websocket") {
@@ -110,10 +119,10 @@ function addStateRoutes(app: Hono, options: AppOptions): void {
   app.put("/api/state/:step/:stage", async (c) => {
     const peer = peerOf(options, c.req.raw);
     if (peer === null) return unauthorized();
-    const gen = Number(c.req.header("x-shoal-gen"));
+    const cut = Number(c.req.header("x-shoal-cut"));
     return await storeState(options, c.req.raw, {
       peer,
-      gen,
+      cut,
       step: Number(c.req.param("step")),
       stage: Number(c.req.param("stage")),
     });
@@ -122,7 +131,7 @@ function addStateRoutes(app: Hono, options: AppOptions): void {
 
 interface Upload {
   peer: string;
-  gen: number;
+  cut: number;
   step: number;
   stage: number;
 }
@@ -147,21 +156,24 @@ async function storeState({ shell }: AppOptions, request: Request, at: Upload): 
     return problem(422, "bad-state", "its hash differs; send it again");
   }
   // While the body came in, another holder may have been quicker, or the view may have ended.
-  if (askedFor(state, at) !== plan) return problem(409, "bad-state", "this state is not asked for any more");
+  if (askedFor(state, at) === null) return problem(409, "bad-state", "this state is not asked for any more");
   shell.putFile(at.step, at.stage, bytes);
   const { firstLayer, endLayer, embed, head } = plan;
   const file = { stage: at.stage, firstLayer, endLayer, embed, head, bytes: bytes.length, hash };
-  shell.feed({ type: "stored", gen: at.gen, step: at.step, file });
+  shell.feed({ type: "stored", cut: at.cut, step: at.step, file });
   return Response.json({ stored: bytes.length });
 }
 
 /** The stage whose state is wanted from this very peer now; null if it is not, or if the state is there already. */
 function askedFor(state: RunCoreState, at: Upload): StagePlan | null {
   const plan = state.view?.stages[at.stage];
-  const holds = plan?.replicas.some((replica) => replica.peer === at.peer) ?? false;
-  const { pending } = state;
-  if (plan === undefined || !holds || at.gen !== state.gen || pending?.step !== at.step) return null;
-  return pending.files.some((file) => file.stage === at.stage) ? null : plan;
+  if (plan === undefined || at.cut !== state.view?.cut) return null;
+  if (isAsked(state, at)) return plan;
+  if (!isHolder(state, at.stage, at.peer)) return null;
+  const { pending, transfers } = state;
+  const collected = pending?.step === at.step && !pending.files.some((file) => file.stage === at.stage);
+  const awaited = transfers.some((it) => it.stage === at.stage && it.step === at.step && it.file === null);
+  return collected || awaited ? plan : null;
 }
 
 function addAdminRoutes(app: Hono, options: AppOptions): void {

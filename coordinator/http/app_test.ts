@@ -171,13 +171,20 @@ Deno.test("http: nothing outside the pages' folder is served, however it is writ
 Deno.test("http: metrics are Prometheus text with help, type and value of each", async () => {
   await using site = await openSite();
   const response = await site.ask("/metrics", { token: ADMIN });
-  const lines = (await response.text()).trimEnd().split("\n");
-  assert.ok(lines.length >= 30 && lines.length % 3 === 0);
-  for (let i = 0; i < lines.length; i += 3) {
-    const [help, type, value] = lines.slice(i, i + 3);
-    const name = /^# HELP (shoal_[a-z_]+) \S.*\.$/.exec(help!)?.[1];
-    assert.ok(name !== undefined, help ?? "");
-    assert.equal(type, `# TYPE ${name} ${name.endsWith("_total") ? "counter" : "gauge"}`);
-    assert.match(value!, new RegExp(`^${name} (NaN|-?\\d+(\\.\\d+)?(e[+-]?\\d+)?)$`));
-  }
+  const families = (await response.text()).trimEnd().split(/^(?=# HELP )/m);
+  assert.ok(families.length >= 10);
+  const names = families.map((family) => {
+    const [help = "", type = "", ...samples] = family.trimEnd().split("\n");
+    const name = /^# HELP (shoal_[a-z_]+) \S.*\.$/.exec(help)?.[1];
+    assert.ok(name !== undefined, help);
+    const kind = new RegExp(`^# TYPE ${name} (counter|gauge|summary)$`).exec(type)?.[1];
+    assert.equal(kind === "counter", name.endsWith("_total"), type);
+    const suffix = kind === "summary" ? "(_sum|_count)?" : "";
+    const sample = new RegExp(
+      `^${name}${suffix}(\\{[a-z]+="[^"\\n]*"\\})? (NaN|-?\\d+(\\.\\d+)?(e[+-]?\\d+)?)$`,
+    );
+    for (const line of samples) assert.match(line, sample);
+    return name;
+  });
+  assert.equal(new Set(names).size, names.length, "a family is given twice");
 });

@@ -1,7 +1,11 @@
 // The peers' WebSockets: handshake, bounded decoding, signalling and relaying between peers. Turns bytes into the core's
 // events; a bad message ends the connection with a coded reason and changes nothing else.
-import type { Shell } from "../shell.ts";
+import { timingSafeEqual } from "node:crypto";
+import type { RestoredPeer } from "../core/run_record.ts";
+import type { Connection, Shell, ShellOptions } from "../shell.ts";
+import type { Identity } from "../durable.ts";
 import { randomToken } from "../store/access.ts";
+import { messageOf } from "../../peer/wire/errors.ts";
 import {
   type CoordinatorMessage,
   decodePeerMessage,
@@ -12,8 +16,8 @@ import {
   tagRelay,
 } from "../../peer/wire/control.ts";
 
-/** Heartbeats the peers are asked for. */
-export const HEARTBEAT_MS = 500;
+/** Heartbeats the peers are asked for: four in the second within which a frozen peer should be suspected. */
+export const HEARTBEAT_MS = 250;
 /** Connections at a time; each costs a socket and a row on the admin page. */
 const PEERS_MAX = 200;
 /** A relayed message carries one chunk of a link; anything longer is not ours. */
@@ -23,25 +27,36 @@ const SOCKET_BUFFER_BYTES_MAX = 64 << 20;
 /** An open socket that says no hello holds a slot for nothing. */
 const HELLO_MS = 10_000;
 
+type Hello = PeerMessage & { type: "hello" };
+
 interface Session {
   id: string | null;
   socket: WebSocket;
+  /** Set with the id; a peer that returned on another socket has another one. */
+  connection: Connection | null;
+}
+
+/** The part of the shell that sockets need. */
+export interface SocketHub extends Pick<Shell, "connections" | "identities" | "feed" | "takeId"> {
+  readonly options: Pick<ShellOptions, "config" | "spec" | "corpus" | "runLog">;
+  readonly core: { readonly state: { readonly committed: number } };
+  readonly regathering: boolean;
+  readonly epoch: string;
 }
 
 export class Sockets {
-  readonly #shell: Shell;
+  readonly #shell: SocketHub;
   readonly #joinToken: string;
   /** Tickets with which a peer proves over HTTP that it is the one on the socket. */
   readonly tickets = new Map<string, string>();
-  #next = 1;
 
-  constructor(shell: Shell, joinToken: string) {
+  constructor(shell: SocketHub, joinToken: string) {
     this.#shell = shell;
     this.#joinToken = joinToken;
   }
 
   accept(socket: WebSocket): void {
-    const session: Session = { id: null, socket };
+    const session: Session = { id: null, socket, connection: null };
     socket.binaryType = "arraybuffer";
     const timer = setTimeout(() => session.id === null && socket.close(4000, "no hello"), HELLO_MS);
     socket.onmessage = (event: MessageEvent) => this.#receive(session, event.data);
@@ -54,13 +69,27 @@ export class Sockets {
 
   #closed(session: Session): void {
     if (session.id === null) return;
-    this.tickets.delete(session.id);
-    if (this.#shell.connections.delete(session.id)) {
-      this.#shell.feed({ type: "gone", peer: session.id, reason: "connection closed" });
-    }
+    // A peer that came back on a second socket is not gone when the first one is noticed to be closed.
+    const current = this.#shell.connections.get(session.id);
+    if (current === undefined || current === session.connection) this.#gone(session.id, "connection closed");
+  }
+
+  /** A page that closes says goodbye twice, on its worker's socket and over HTTP: the first one counts. */
+  goodbye(peer: string, reason: string): void {
+    const connection = this.#shell.connections.get(peer);
+    this.#gone(peer, reason === "" ? "said goodbye" : `said goodbye: ${reason}`);
+    connection?.close("goodbye");
+  }
+
+  #gone(peer: string, reason: string): void {
+    this.tickets.delete(peer);
+    this.#shell.identities.delete(peer);
+    if (this.#shell.connections.delete(peer)) this.#shell.feed({ type: "gone", peer, reason });
   }
 
   #receive(session: Session, data: unknown): void {
+    // It said goodbye, was put out, or came back on another socket: what still comes here is noise.
+    if (session.id !== null && this.#shell.connections.get(session.id) !== session.connection) return;
     if (!(data instanceof ArrayBuffer) || data.byteLength > SOCKET_BYTES_MAX) {
       return refuseSession(session, "bad-message", "expected binary messages of at most 1 MiB");
     }
@@ -70,6 +99,7 @@ export class Sockets {
     const message = decodePeerMessage(tagged.value.bytes);
     if (!message.ok) return refuseSession(session, message.code, message.reason);
     if (session.id === null) this.#hello(session, message.value);
+    else if (message.value.type === "goodbye") this.goodbye(session.id, message.value.reason);
     else this.#hear(session.id, message.value);
   }
 
@@ -101,32 +131,74 @@ export class Sockets {
     if (this.#shell.connections.size >= PEERS_MAX) {
       return refuseSession(session, "run-full", `${PEERS_MAX} peers are connected; try again later`);
     }
-    this.#welcome(session, hello);
+    if (hello.resume === undefined) return this.#join(session, hello);
+    const known = this.#memberOf(hello.resume);
+    if (known !== null) return this.#return(session, hello, known);
+    const reason = "the coordinator does not know this peer any more; it joins as a new one";
+    refuseSession(session, "not-resumed", reason);
   }
 
-  #welcome(session: Session, hello: PeerMessage & { type: "hello" }): void {
-    const id = `${hello.runtime}-${this.#next}`;
-    const incarnation = this.#next++;
-    const ticket = randomToken();
-    session.id = id;
-    this.tickets.set(id, ticket);
-    const { socket } = session;
-    const send = (bytes: Uint8Array<ArrayBuffer>) => {
-      if (socket.readyState !== WebSocket.OPEN) return;
-      if (socket.bufferedAmount > SOCKET_BUFFER_BYTES_MAX) socket.close(4001, "too slow");
-      else socket.send(bytes);
-    };
-    this.#shell.connections.set(id, { send, close: (reason) => socket.close(1000, reason.slice(0, 100)) });
-    const { config, spec, corpus } = this.#shell.options;
-    const { bytesPerToken, hash } = corpus;
-    const about = { tokens: corpus.tokens.length, bytesPerToken, hash };
-    send(packed({
-      ...{ type: "welcome", peer: id, incarnation, ticket, config, spec, corpus: about },
-      heartbeatMs: HEARTBEAT_MS,
-    }));
+  /** Only a coordinator that has restarted takes a peer back: to one that has not, it was gone with its socket. */
+  #memberOf(resume: NonNullable<Hello["resume"]>): RestoredPeer | null {
+    const { regathering, epoch, options } = this.#shell;
+    if (!regathering || resume.epoch !== epoch) return null;
+    const member = options.runLog?.run.peers.find((peer) => peer.id === resume.peer);
+    return member !== undefined && same(member.ticket, resume.ticket) ? member : null;
+  }
+
+  #join(session: Session, hello: Hello): void {
+    let incarnation: number;
+    try {
+      incarnation = this.#shell.takeId();
+    } catch (error) {
+      return refuseSession(session, "storage-full", messageOf(error));
+    }
+    const id = `${hello.runtime}-${incarnation}`;
+    this.#welcome(session, id, { incarnation, ticket: randomToken(), resumed: false });
     const { runtime, adapter, engine, name } = hello;
     this.#shell.feed({ type: "join", peer: { id, runtime, adapter, engine, name: name ?? id } });
   }
+
+  #return(session: Session, hello: Hello, member: RestoredPeer): void {
+    const { ticket, incarnation, ...peer } = member;
+    this.#shell.connections.get(peer.id)?.close("it came back on another connection");
+    this.#welcome(session, peer.id, { incarnation, ticket, resumed: true });
+    this.#shell.feed({ type: "return", peer, have: hello.have ?? null });
+  }
+
+  #welcome(session: Session, id: string, who: Identity & { resumed: boolean }): void {
+    const { incarnation, ticket, resumed } = who;
+    const connection = connectionOver(session.socket);
+    Object.assign(session, { id, connection });
+    this.tickets.set(id, ticket);
+    this.#shell.identities.set(id, { incarnation, ticket });
+    this.#shell.connections.set(id, connection);
+    const { config, spec, corpus } = this.#shell.options;
+    const { bytesPerToken, hash } = corpus;
+    const about = { tokens: corpus.tokens.length, bytesPerToken, hash };
+    connection.send(packed({
+      ...{ type: "welcome", peer: id, incarnation, ticket, config, spec, corpus: about },
+      ...{ epoch: this.#shell.epoch, committed: this.#shell.core.state.committed, resumed },
+      heartbeatMs: HEARTBEAT_MS,
+    }));
+  }
+}
+
+function connectionOver(socket: WebSocket): Connection {
+  return {
+    send(bytes) {
+      if (socket.readyState !== WebSocket.OPEN) return;
+      if (socket.bufferedAmount > SOCKET_BUFFER_BYTES_MAX) socket.close(4001, "too slow");
+      else socket.send(bytes);
+    },
+    close: (reason) => socket.close(1000, reason.slice(0, 100)),
+  };
+}
+
+/** In a time that does not depend on where they differ. */
+function same(a: string, b: string): boolean {
+  const [x, y] = [new TextEncoder().encode(a), new TextEncoder().encode(b)];
+  return x.length === y.length && timingSafeEqual(x, y);
 }
 
 function packed(message: CoordinatorMessage): Uint8Array<ArrayBuffer> {

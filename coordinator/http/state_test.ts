@@ -15,9 +15,10 @@ function askForState(site: Site): void {
   for (const peer of ["a", "b"]) {
     say(peer, { type: "message", peer, message: { type: "ready", gen: state.gen } });
   }
-  const sums = { gradNormSq: 1, lossSum: 1, lossCount: 1, saturated: 0, nonFinite: 0 };
+  const sums = { gradNormSq: 1, saturated: 0, nonFinite: 0 };
+  const { cut } = state.view!;
   for (const [stage, peer] of ["a", "b"].entries()) {
-    const total = { type: "logged" as const, gen: state.gen, step: 0, stage, hash: "t", ...sums };
+    const total = { type: "logged" as const, cut, step: 0, stage, hash: "t", ...sums };
     say(peer, { type: "message", peer, message: total });
   }
   assert.equal(state.pending?.step, 1);
@@ -27,7 +28,7 @@ interface Sending {
   peer: string;
   step?: number;
   stage?: number;
-  gen?: number;
+  cut?: number;
   bytes?: Uint8Array<ArrayBuffer>;
   hash?: string;
   headers?: Record<string, string>;
@@ -39,11 +40,11 @@ function stateOf(site: Site, stage: number, step = 1) {
 }
 
 async function send(site: Site, options: Sending): Promise<Response> {
-  const { peer, step = 1, stage = 0, gen = site.shell.core.state.gen } = options;
+  const { peer, step = 1, stage = 0, cut = site.shell.core.state.view!.cut } = options;
   const good = stateOf(site, Math.min(stage, 1));
   const { bytes = good.bytes, hash = good.hash } = options;
   const headers = {
-    ...{ "x-shoal-gen": String(gen), "x-shoal-hash": hash, "content-length": String(bytes.length) },
+    ...{ "x-shoal-cut": String(cut), "x-shoal-hash": hash, "content-length": String(bytes.length) },
     ...options.headers,
   };
   return await site.ask(`/api/state/${step}/${stage}`, {
@@ -72,14 +73,15 @@ Deno.test("http: a state is taken from its holder once, and given to every peer"
 Deno.test("http: a state that is not asked for, or not of its holder, is refused", async () => {
   await using site = await openSite();
   askForState(site);
-  const { gen } = site.shell.core.state;
+  const { cut } = site.shell.core.state.view!;
   const refused: [string, Sending][] = [
     ["of a peer that does not hold the stage", { peer: "b" }],
     ["of another step", { peer: "a", step: 2 }],
-    ["of an older generation", { peer: "a", gen: gen - 1 }],
+    ["of an earlier cut", { peer: "a", cut: cut - 1 }],
+    ["of a later cut", { peer: "a", cut: cut + 1 }],
     ["of a stage that is not", { peer: "a", stage: 7 }],
     ["of no number", { peer: "a", step: NaN }],
-    ["without a generation", { peer: "a", headers: { "x-shoal-gen": "" } }],
+    ["without a cut", { peer: "a", headers: { "x-shoal-cut": "" } }],
   ];
   for (const [what, options] of refused) {
     await assertProblem(await send(site, options), 409, "bad-state").catch((error) => {
@@ -118,4 +120,22 @@ Deno.test("http: a state of wrong size, shape, step or hash is refused", async (
   for (const options of wrong) await assertProblem(await send(site, options), 422, "bad-state");
   assert.deepEqual(site.shell.core.state.pending?.files, []);
   assert.equal((await send(site, { peer: "a" })).status, 200);
+});
+
+Deno.test("http: a state that a learner waits for is taken at its very step from any holder, once, and given to the learner", async () => {
+  await using site = await openSite();
+  askForState(site);
+  const { state } = site.shell.core;
+  for (const stage of [0, 1]) assert.equal((await send(site, { peer: "ab"[stage]!, stage })).status, 200);
+  assert.equal(state.pending, null);
+  await assertProblem(await send(site, { peer: "a" }), 409, "bad-state");
+  state.view!.stages[0]!.replicas.push({ peer: "b", microBatches: [], learning: true });
+  state.transfers.push({ stage: 0, peer: "b", from: "a", step: 1, file: null, at: 0, attempts: 1 });
+  await assertProblem(await send(site, { peer: "a", step: 2 }), 409, "bad-state");
+  await assertProblem(await send(site, { peer: "b" }), 409, "bad-state");
+  assert.equal((await send(site, { peer: "a" })).status, 200);
+  assert.equal(state.transfers[0]!.file?.hash, stateOf(site, 0).hash);
+  await assertProblem(await send(site, { peer: "a" }), 409, "bad-state");
+  const given = await site.ask("/api/state/1/0", { token: JOIN, peer: "b" });
+  assert.deepEqual(new Uint8Array(await given.arrayBuffer()), stateOf(site, 0).bytes);
 });

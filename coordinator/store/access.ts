@@ -26,8 +26,21 @@ export function readAccess(runDir: string): Access {
   return { joinToken: randomToken(), adminToken: randomToken(), port: 0 };
 }
 
+/** Written beside and renamed: a crash in between must not cost the run the links under which its peers look for it. */
 export function writeAccess(runDir: string, access: Access): void {
-  Deno.writeTextFileSync(join(runDir, ACCESS_NAME), JSON.stringify(access), { mode: OWNER_ONLY });
+  const path = join(runDir, ACCESS_NAME);
+  {
+    using file = Deno.openSync(`${path}.new`, {
+      write: true,
+      create: true,
+      truncate: true,
+      mode: OWNER_ONLY,
+    });
+    const bytes = new TextEncoder().encode(JSON.stringify(access));
+    for (let at = 0; at < bytes.length;) at += file.writeSync(bytes.subarray(at));
+    file.syncSync();
+  }
+  Deno.renameSync(`${path}.new`, path);
 }
 
 /** 128 random bits, URL-safe. */

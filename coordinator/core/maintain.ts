@@ -1,0 +1,127 @@
+// Upkeep of the present cut between two steps: those who want to leave are let go once others hold what they hold, stages
+// with one holder get a second, newcomers get a stage, and micro-batches are dealt out by speed. One amendment at most, and
+// none if nothing would change. Pure; mutates the turn's state.
+import { holds, peersOf } from "../../peer/wire/view.ts";
+import type { StagePlan } from "../../peer/wire/run.ts";
+import { amendView } from "./amend.ts";
+import { currentHolders, keepsUp, learnersOf, liveHolders, onlyHeldBy } from "./holders.ts";
+import { rerouteTransfers, startTransfer } from "./learn.ts";
+import { dismiss } from "./recovery.ts";
+import { chooseLearner, neediestStage, reshare, withLearner, withoutPeer } from "./shares.ts";
+import type { Turn } from "./turn.ts";
+import { stageCount, usablePeers } from "./view_builder.ts";
+
+/** Amends the view if that helps; called with a view, all of its peers ready, and no round open. */
+export function maintain(turn: Turn): void {
+  const { s } = turn;
+  if (!s.tidyDue) return;
+  s.tidyDue = false;
+  const before = s.view!.stages;
+  const whys: string[] = [];
+  let stages = letGo(turn, before, whys);
+  // Whoever could not go yet may at the next boundary.
+  s.tidyDue = Object.values(s.peers).some((peer) =>
+    (peer.leaving || peer.paused) && stages.some((stage) => holds(stage, peer.id))
+  );
+  // Who is behind gets no work yet.
+  s.tidyDue ||= stages.some((stage) =>
+    liveHolders(s, stage).some(({ peer }) => !keepsUp(s, stage.index, peer))
+  );
+  const learners: { stage: number; peer: string }[] = [];
+  stages = addHolders(turn, stages, learners);
+  stages = placeSpares(turn, stages, learners);
+  for (const { stage, peer } of learners) whys.push(`${peer} takes stage ${stage + 1} over`);
+  stages = reshare(stages, {
+    peers: s.peers,
+    count: s.config.gradient_accumulation_steps,
+    ready: (peer, stage) => (s.warm[peer]?.includes(stage) ?? false) && keepsUp(s, stage, peer),
+    idle: (peer) => s.peers[peer]?.paused === true || s.peers[peer]?.leaving === true,
+  });
+  if (JSON.stringify(stages) === JSON.stringify(before) && sameAsTold(turn)) return;
+  const gone = peersOf(s.view!).filter((peer) => !stages.some((stage) => holds(stage, peer)));
+  amendView(turn, stages, whys.join(", ") || "work shared out anew");
+  for (const peer of gone) {
+    rerouteTransfers(turn, peer);
+    if (s.peers[peer]?.leaving === true) dismiss(turn, peer);
+  }
+  for (const { stage, peer } of learners) startTransfer(turn, stage, peer);
+}
+
+/** Peers learn only from a view that somebody is no learner any more; work may follow from it. */
+function sameAsTold({ s }: Turn): boolean {
+  return s.toldLearners === learnersOf(s.view!.stages);
+}
+
+/** Whoever leaves or pauses goes as soon as every stage they hold has another holder. */
+function letGo({ s }: Turn, stages: StagePlan[], whys: string[]): StagePlan[] {
+  let out = stages;
+  const follows = (peer: string, stage: number) => keepsUp(s, stage, peer);
+  for (const peer of Object.values(s.peers)) {
+    if (!peer.leaving && !peer.paused) continue;
+    if (!out.some((stage) => holds(stage, peer.id))) continue;
+    const safe = out.every((stage) =>
+      !holds(stage, peer.id) || currentHolders(s, stage).some((replica) => replica.peer !== peer.id)
+    );
+    const without = safe ? withoutPeer(out, peer.id, { peers: s.peers, keepsUp: follows }) : null;
+    if (without === null) continue;
+    out = without;
+    whys.push(`${peer.id} ${peer.leaving ? "leaves" : "pauses"}`);
+  }
+  return out;
+}
+
+/** A stage with one holder gets a second, and so does one whose only holder wants to go. */
+function addHolders(
+  { s }: Turn,
+  stages: StagePlan[],
+  learners: { stage: number; peer: string }[],
+): StagePlan[] {
+  let out = stages;
+  const staying = usablePeers(Object.values(s.peers));
+  for (const { index } of stages) {
+    const stage = out[index]!;
+    const lasting = stage.replicas.filter((it) => staying.some((peer) => peer.id === it.peer));
+    const leaving = stage.replicas.length > lasting.length;
+    const wanted = s.config.shadows ? 2 : leaving ? 1 : 0;
+    if (lasting.length >= wanted) continue;
+    const peer = chooseLearner(out, stage, staying);
+    if (peer === null) continue;
+    out = withLearner(out, index, peer);
+    learners.push({ stage: index, peer });
+  }
+  return out;
+}
+
+/** Peers without a stage are put where they help most. */
+function placeSpares(
+  { s }: Turn,
+  stages: StagePlan[],
+  learners: { stage: number; peer: string }[],
+): StagePlan[] {
+  let out = stages;
+  for (const peer of usablePeers(Object.values(s.peers))) {
+    if (out.some((stage) => holds(stage, peer.id))) continue;
+    const stage = neediestStage(out, s.peers);
+    // More replicas than micro-batches would have nothing to compute.
+    if (out[stage]!.replicas.length > s.config.gradient_accumulation_steps) continue;
+    out = withLearner(out, stage, peer.id);
+    learners.push({ stage, peer: peer.id });
+  }
+  return out;
+}
+
+/** A different number of stages would suit the peers that are there: the layers have to be cut anew. */
+export function wantsNewCut({ s }: Turn): boolean {
+  const usable = usablePeers(Object.values(s.peers)).length;
+  return usable > 0 && stageCount(s.config, s.spec, usable) > s.view!.stages.length;
+}
+
+/** A peer that wants to go and cannot: nobody else is there to take its stages, or will be in a moment. */
+export function isStuck({ s }: Turn): boolean {
+  const staying = usablePeers(Object.values(s.peers)).map((peer) => peer.id);
+  return Object.values(s.peers).some((peer) =>
+    (peer.leaving || peer.paused) &&
+    // Another holder that has not applied the newest step yet is about to.
+    onlyHeldBy(s, peer.id).some((stage) => !stage.replicas.some((replica) => staying.includes(replica.peer)))
+  );
+}
