@@ -15,7 +15,7 @@ export function tinyConfig(changes: Record<string, unknown> = {}): RunConfig {
     ...{ n_layer: 3, n_head: 2, n_kv_head: 1, n_embd: 8, n_inner: 12, block_size: 4, batch_size: 1 },
     ...{ gradient_accumulation_steps: 4, max_iters: 6, warmup_iters: 1, lr_decay_iters: 6, eval_interval: 4 },
     ...{ eval_iters: 2, checkpoint_interval: 100, snapshot_interval: 2, sample_chars: 0, min_peers: 3 },
-    ...{ codec_forward: "raw32", codec_backward: "raw32", seed: 11, shadows: false },
+    ...{ codec_forward: "raw32", codec_backward: "raw32", seed: 11, shadows: false, parity: false },
     ...changes,
   });
 }
@@ -48,4 +48,13 @@ export async function assertEqualsReference(world: World, config: RunConfig, lab
   let compared = 0;
   for (const peer of world.alive()) compared += compareWithWhole(spec, peer.holder, expected, label);
   assert.ok(compared >= spec.n_layer, `${label}: only ${compared} tensors compared`);
+}
+
+/** Training loss of every step, the last value where a step was done again. */
+export function lossesOf({ reports }: World): number[] {
+  const losses: number[] = [];
+  for (const it of reports) {
+    if (it.do === "report" && it.line.event === "step") losses[it.line.step - 1] = it.line["train/loss"];
+  }
+  return losses;
 }

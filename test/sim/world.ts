@@ -1,144 +1,158 @@
-// A whole swarm in one thread: the coordinator's core, peers' cores with real CPU kernels and the real exact core, and a
-// network of random delays, under a virtual clock. Not a test itself. Everything drawn at random comes from one seed.
-import { RunCore } from "../../coordinator/core/run_core.ts";
-import type { RunEffect, RunEvent } from "../../coordinator/core/run_state.ts";
+// A whole swarm in one thread: the coordinator's process, the peers' cores with a real engine and the real exact core, under a
+// virtual clock. Not a test itself, and no faults of its own: faults.ts draws them, network.ts and disk.ts carry them out.
+// With coordinator.ts the files that call the cores and the holder. Everything drawn at random comes from one seed.
+import type { RunCore } from "../../coordinator/core/run_core.ts";
+import type { RunEffect } from "../../coordinator/core/run_state.ts";
 import { PeerCore } from "../../peer/core/peer_core.ts";
-import type { PeerEffect, PeerEvent } from "../../peer/core/peer_state.ts";
+import type { Job, JobResult, PeerEffect, PeerEvent } from "../../peer/core/peer_state.ts";
 import { createCpuEngine } from "../../peer/engine/cpu.ts";
-import type { StageBuild, StageEngine } from "../../peer/engine/engine.ts";
+import type { StageBuild } from "../../peer/engine/engine.ts";
 import { Holder } from "../../peer/holder.ts";
-import type { Corpus } from "../../peer/model/data.ts";
 import type { CoordinatorMessage, PeerMessage } from "../../peer/wire/control.ts";
-import { decodeFrame, encodeFrame } from "../../peer/wire/frame.ts";
-import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
+import { ShoalError } from "../../peer/wire/errors.ts";
+import { isSnapshotOrder } from "../../peer/wire/snapshots.ts";
 import { type Random, seededRandom } from "../support/random.ts";
+import { Clock } from "./clock.ts";
+import { CoordinatorProcess } from "./coordinator.ts";
+import { changed } from "./forgery.ts";
+import { disconnect, handOver, keepingOf, type KeepingWorld, orderSnapshots } from "./keeping.ts";
+import { KNOCK_MS, type KnockingWorld, loseSocket } from "./knocking.ts";
+import { Links } from "./links.ts";
+import { asBytes, COORDINATOR, Network, type Path } from "./network.ts";
+import { IDLE_BEAT, isSumOfLogged } from "./probe.ts";
+import { fallAsleep, thaw, wake } from "./sleep.ts";
+import type { CoordinatorCrash, Observer, Sent, SimPeer, WorldOptions } from "./types.ts";
 
 /** Virtual milliseconds after which a run that has not finished counts as stuck. */
 const TIME_MAX = 600_000;
 /** Heartbeat and tick of the virtual shells, ms. */
 const BEAT_MS = 500;
 
-export interface WorldOptions {
-  config: RunConfig;
-  spec: ModelSpec;
-  corpus: Corpus;
-  seed: number;
-  peers: number;
-  /** Default: the CPU engine. */
-  createEngine?: (build: StageBuild) => Promise<StageEngine>;
-}
-
-interface SimPeer {
-  id: string;
-  core: PeerCore;
-  holder: Holder;
-  dead: boolean;
-  mute: boolean;
-  links: Set<string>;
-}
-
-function pairOf(a: string, b: string): string {
-  return a < b ? `${a}/${b}` : `${b}/${a}`;
-}
-
-function createCpu(build: StageBuild): Promise<StageEngine> {
-  return Promise.resolve(createCpuEngine(build));
-}
-
 export class World {
-  readonly coordinator: RunCore;
   readonly peers = new Map<string, SimPeer>();
   readonly random: Random;
+  readonly clock = new Clock();
+  readonly network: Network;
+  readonly links: Links;
+  readonly process: CoordinatorProcess;
   readonly reports: RunEffect[] = [];
-  now = 0;
-  /** Highest number of frames any core refused. */
+  readonly observers: Observer[] = [];
+  readonly options: WorldOptions;
+  /** Most frames that any core refused. */
   fenced = 0;
-  #queue: { at: number; order: number; run: () => void | Promise<void> }[] = [];
-  #order = 0;
-  #fifo = new Map<string, number>();
-  #files = new Map<string, { bytes: Uint8Array; step: number }>();
+  /** By what all timers are longer than they should be. */
+  timerScale = 1;
+  /** Changes what the coordinator says, as a faulty coordinator would. */
+  tamper: (message: CoordinatorMessage) => CoordinatorMessage = (message) => message;
+  /** Orders or files may be wrong in this world; what peers said when they left because of it. */
+  mayRefuse = false;
+  readonly refusals: string[] = [];
+  /** So many of the next totals that holders send to others are wrong, as from a faulty memory. */
+  wrongTotals = 0;
+  /** The next sum for this peer whose total somebody has logged already arrives with a wrong bit. */
+  misled = "";
   #joined = 0;
-  /** When the link of a pair was last cut: frames sent before and not yet there never arrive. */
-  #cuts = new Map<string, number>();
-  readonly #o: WorldOptions;
+  readonly #hooks: KeepingWorld & KnockingWorld;
 
   constructor(options: WorldOptions) {
-    this.#o = options;
+    this.options = options;
     this.random = seededRandom(options.seed);
-    this.coordinator = new RunCore(options.config, options.spec);
+    this.network = new Network(this.clock, this.random);
+    this.links = new Links(this, (id, other, open) => this.#onLink(id, other, open));
+    const { clock, random, observers } = this;
+    const { config, spec } = options;
+    this.process = new CoordinatorProcess({
+      ...{ config, spec, clock, random, observers },
+      onEffect: (effect) => this.#carryOut(effect),
+      onDown: (lose) => this.#onDown(lose),
+    });
+    this.#hooks = {
+      ...{ clock, random, options, network: this.network, links: this.links, process: this.process },
+      ...{ spec: options.spec, peers: this.peers },
+      wake: (id, run) => void this.#wake(id, run),
+      say: (id, message) => this.#say(id, message),
+      feed: (peer, event) => void this.#feed(peer, event),
+      rejoin: (peer) => this.#rejoin(peer),
+      toCoordinator: (event) => this.process.take(event),
+    };
     for (let i = 0; i < options.peers; i++) this.join();
-    this.#every(BEAT_MS, () => this.#toCoordinator({ type: "tick" }));
+    this.#every(BEAT_MS, () => this.process.take({ type: "tick" }));
   }
 
-  /** Runs until the run is finished (true) or nothing more can happen (false). */
-  async run(): Promise<boolean> {
-    while (this.#queue.length > 0 && this.now < TIME_MAX) {
-      const next = this.#pop();
-      this.now = next.at;
-      await next.run();
-      if (this.coordinator.state.status === "finished") return true;
+  get coordinator(): RunCore {
+    return this.process.core;
+  }
+
+  /** Runs until the run is finished (true), or nothing more can happen or `untilMs` is reached (false). */
+  async run(untilMs = TIME_MAX): Promise<boolean> {
+    while (this.clock.now < untilMs && await this.clock.step()) {
+      const { status } = this.coordinator.state;
+      if (status === "finished" || status === "failed") return status === "finished";
     }
     return false;
   }
 
+  /** Lets what is under way arrive: a holder may be a commit behind when the run ends. */
+  async drain(ms: number): Promise<void> {
+    for (const end = this.clock.now + ms; this.clock.now < end && await this.clock.step(););
+  }
+
   at(ms: number, run: () => void): void {
-    this.#after(ms - this.now, run);
+    this.clock.after(ms - this.clock.now, run);
   }
 
   /** A new peer says hello; it is measured a little later. */
   join(): string {
     const id = `p${this.#joined++}`;
-    const { config, spec, corpus } = this.#o;
-    const fetchState = (step: number, file: { stage: number }) => {
-      const found = this.#files.get(`${step}/${file.stage}`);
-      return found
-        ? Promise.resolve(found.bytes)
-        : Promise.reject(new Error(`no state ${step}/${file.stage}`));
+    const { config, spec, corpus } = this.options;
+    const fetchState = (step: number, { stage }: { stage: number }) => {
+      const bytes = this.process.file(step, stage);
+      return bytes ? Promise.resolve(bytes) : Promise.reject(new Error(`no state ${step}/${stage}`));
     };
-    const createEngine = this.#o.createEngine ?? createCpu;
+    const createCpu = (build: StageBuild) => Promise.resolve(createCpuEngine(build));
+    const createEngine = this.options.createEngine ?? createCpu;
     const holder = new Holder({ self: id, config, spec, corpus, createEngine, fetchState });
     const core = new PeerCore(id, config, spec);
-    this.peers.set(id, { id, core, holder, dead: false, mute: false, links: new Set() });
-    this.#after(this.random() * 50, () => {
-      const info = { id, runtime: "deno" as const, adapter: "simulated", engine: "cpu", name: id };
-      this.#toCoordinator({ type: "join", peer: info });
-      this.#say(id, { type: "measured", blockMs: 5 + this.random() * 20, memoryBytes: 1e9 });
-      this.#every(BEAT_MS, () => this.#beat(id));
-    });
+    const fresh = { dead: false, mute: false, stalled: null, away: null, seen: null };
+    this.peers.set(id, { id, core, holder, ...fresh, snapshots: keepingOf(this.#hooks, id) });
+    this.clock.after(this.random() * 50, () => this.#greet(id));
     return id;
   }
 
-  /** The process is gone; its socket and links close a little later, at each end separately. */
-  crash(id: string): void {
+  /**
+   * The process is gone; its socket and links close a little later, at each end separately. What it has sent arrives, unless
+   * the power went too: then what was under way over the `lose` paths is lost.
+   */
+  crash(id: string, lose: readonly Path[] = []): void {
     const peer = this.peers.get(id);
     if (peer === undefined || peer.dead) return;
-    peer.dead = true;
-    this.#after(
+    this.#end(peer);
+    if (lose.length > 0) this.network.lose(({ from, path }) => from === id && lose.includes(path));
+    this.clock.after(
       5 + this.random() * 200,
-      () => this.#toCoordinator({ type: "gone", peer: id, reason: "closed" }),
+      () => this.process.take({ type: "gone", peer: id, reason: "closed" }),
     );
-    for (const other of peer.links) {
-      this.#after(5 + this.random() * 300, () => this.#link(other, id, false));
-    }
   }
 
   /** The link between two living peers breaks; each end notices in its own time, frames under way are lost. */
-  cut(a: string, b: string): void {
-    this.#cuts.set(pairOf(a, b), this.now);
-    for (const [id, other] of [[a, b], [b, a]] as const) {
-      this.#after(5 + this.random() * 200, () => this.#link(id, other, false));
-    }
+  cut(a: string, b: string, lateMs?: number): void {
+    this.links.cut(a, b, lateMs);
   }
 
   /** What the organizer presses on the admin page. */
   press(action: "pause" | "resume" | "stop"): void {
-    this.#toCoordinator({ type: "admin", action });
+    this.process.take({ type: "admin", action });
   }
 
   /** Heartbeats are lost but the peer goes on computing and sending: a throttled tab, a one-way partition. */
   mute(id: string): void {
+    if (this.peers.has(id)) this.peers.get(id)!.mute = true;
+  }
+
+  /** SIGSTOP now, SIGCONT later: what reaches the peer meanwhile is dealt with when it thaws. */
+  freeze(id: string, ms: number): void {
     const peer = this.peers.get(id);
-    if (peer !== undefined) peer.mute = true;
+    if (fallAsleep(peer)) this.clock.after(ms, () => thaw(peer));
   }
 
   /** What the contributor of a peer asks for. */
@@ -146,168 +160,239 @@ export class World {
     if (!this.peers.get(id)?.dead) this.#say(id, message);
   }
 
-  /** Training loss of every step, the last value where a step was done again. */
-  losses(): number[] {
-    const losses: number[] = [];
-    for (const effect of this.reports) {
-      if (effect.do === "report" && effect.line.event === "step") {
-        losses[effect.line.step - 1] = effect.line["train/loss"];
-      }
+  /** kill -9 of the coordinator, now or at a chosen effect; it comes back with what its disk holds. */
+  crashCoordinator(crash: CoordinatorCrash): void {
+    this.process.crash(crash);
+  }
+
+  /** All faults end: what is frozen thaws, clogs and full disks open, clocks are right again. */
+  heal(): void {
+    this.network.heal();
+    for (const peer of this.peers.values()) {
+      peer.mute = false;
+      void thaw(peer);
     }
-    return losses;
+    this.process.heal();
+    this.timerScale = 1;
+  }
+
+  /** A frame as if it came from `from`, over no link: a replay, or what an evicted process still sends. */
+  inject(frame: Sent, now = false): void {
+    if (now) this.#arrive(frame);
+    else this.network.send(frame.from, frame.to, "frames", () => this.#arrive(frame));
+  }
+
+  /** A control message that arrives once more, or long after its sender is gone. */
+  injectControl(peer: string, message: PeerMessage): void {
+    this.process.take({ type: "message", peer, message });
+  }
+
+  /** Peers on their way in, or on their way out without the coordinator knowing. */
+  get joining(): number {
+    const known = this.coordinator.state.peers;
+    return [...this.peers.values()].filter((peer) => !peer.dead && known[peer.id] === undefined).length;
   }
 
   alive(): SimPeer[] {
     return [...this.peers.values()].filter((peer) => !peer.dead && this.coordinator.state.peers[peer.id]);
   }
 
+  #greet(id: string): void {
+    if (this.peers.get(id)!.dead) return;
+    if (!this.process.up) return this.clock.after(KNOCK_MS * (0.5 + this.random()), () => this.#greet(id));
+    const info = { id, runtime: "deno" as const, adapter: "simulated", engine: "cpu", name: id };
+    this.process.take({ type: "join", peer: info });
+    const peer = this.peers.get(id)!;
+    peer.seen = { epoch: this.process.epoch, committed: 0 };
+    this.#say(id, { type: "measured", blockMs: 5 + this.random() * 20, memoryBytes: 1e9 });
+    this.#every(BEAT_MS, () => this.#beat(id), () => this.peers.get(id)!.dead);
+  }
+
+  #end(peer: SimPeer): void {
+    peer.dead = true;
+    peer.snapshots.close();
+    peer.stalled = null;
+    this.links.end(peer.id);
+  }
+
+  #onDown(lose: boolean): void {
+    this.network.lose(({ from, to, path }) =>
+      to === COORDINATOR || (lose && from === COORDINATOR && path === "control")
+    );
+    // The end of the stream comes behind what was said.
+    for (const { id, seen } of this.peers.values()) {
+      if (seen !== null) this.#tell(id, (peer) => loseSocket(this.#hooks, peer));
+    }
+  }
+
+  /** Whoever cannot go on as who it was comes back as a new peer. */
+  #rejoin(peer: SimPeer): void {
+    this.#end(peer);
+    this.join();
+  }
+
   #beat(id: string): void {
     const peer = this.peers.get(id)!;
-    if (peer.dead || peer.mute) return;
-    const zeros = { stepMs: 0, bytesUp: 0, bytesDown: 0, direct: 0, relayed: 0, hidden: false };
-    this.#say(id, { type: "heartbeat", ...zeros });
+    if (peer.dead || peer.mute || peer.stalled !== null) return;
+    this.#say(id, { type: "heartbeat", ...IDLE_BEAT });
   }
 
   #say(id: string, message: PeerMessage): void {
     const peer = this.peers.get(id)!;
-    if (peer.mute && message.type !== "heartbeat" && this.coordinator.state.peers[id] === undefined) return;
-    this.#deliver(`${id}>C`, () => this.#toCoordinator({ type: "message", peer: id, message }));
-  }
-
-  #toCoordinator(event: RunEvent): void {
-    for (const effect of this.coordinator.step(event, this.now)) this.#carryOut(effect);
+    if (peer.away !== null) return void (message.type !== "heartbeat" && peer.away.push(message));
+    for (const observer of this.observers) observer.said?.(id, message);
+    const deliver = () => this.process.take({ type: "message", peer: id, message });
+    this.network.send(id, COORDINATOR, "control", deliver);
   }
 
   #carryOut(effect: RunEffect): void {
     this.reports.push(effect);
-    if (effect.do === "send") {
-      const { peer, message } = effect;
-      this.#deliver(`C>${peer}`, () => this.#fromCoordinator(peer, message));
-    } else if (effect.do === "checkpoint" && effect.final) {
-      const { step } = effect.source;
-      this.#after(1, () => this.#toCoordinator({ type: "checkpointed", step, path: "memory", bytes: 0 }));
-    } else if (effect.do === "sample") {
-      this.#after(1, () => this.#toCoordinator({ type: "sampled", step: effect.source.step, text: "" }));
-    } else if (effect.do === "forget") {
-      for (const [key, file] of this.#files) if (file.step < effect.before) this.#files.delete(key);
-    }
+    if (effect.do !== "send") return;
+    const [message, { epoch }] = [this.tamper(effect.message), this.process];
+    this.#tell(effect.peer, (peer) => this.#fromCoordinator(peer, message, epoch));
   }
 
-  #fromCoordinator(id: string, message: CoordinatorMessage): void {
-    const known = ["view", "open", "commit", "snapshot"];
-    if (known.includes(message.type)) this.#feed(id, message as PeerEvent);
-    if (message.type === "kicked") this.peers.get(id)!.holder.unload();
+  /** Over the socket from the coordinator to a peer, in order. */
+  #tell(id: string, arrive: (peer: SimPeer) => void): void {
+    const deliver = () => void this.#wake(id, () => arrive(this.peers.get(id)!));
+    this.network.send(COORDINATOR, id, "control", deliver);
   }
 
-  #feed(id: string, event: PeerEvent): boolean {
-    const peer = this.peers.get(id)!;
+  #fromCoordinator(peer: SimPeer, message: CoordinatorMessage, epoch: string): void {
+    const { seen } = peer;
+    if (message.type === "view" && seen?.epoch !== epoch) peer.seen = { epoch, committed: 0 };
+    else if (message.type === "commit" && seen) seen.committed = Math.max(seen.committed, message.step + 1);
+    const known = ["view", "open", "commit", "snapshot", "adopt", "send-total", "state"];
+    if (known.includes(message.type)) this.#feed(peer, message as PeerEvent);
+    if (isSnapshotOrder(message)) orderSnapshots(this.#hooks, peer, message);
+    // Whoever asked to leave may go; at the run's end all stay, to be looked at.
+    if (message.type === "done" && this.coordinator.state.status !== "finished") return this.#end(peer);
+    if (message.type !== "kicked") return;
+    if (message.mayReturn) this.#rejoin(peer);
+    else this.#end(peer);
+  }
+
+  #wake(id: string, run: () => void | Promise<void>): void | Promise<void> {
+    return wake(this.peers.get(id), run);
+  }
+
+  #feed(peer: SimPeer, event: PeerEvent): boolean {
     if (peer.dead) return false;
-    const effects = peer.core.step(event);
+    let effects: PeerEffect[] = [];
+    try {
+      effects = peer.core.step(event);
+    } catch (error) {
+      this.#refuse(peer, error as Error);
+    }
     for (const effect of effects) this.#perform(peer, effect);
     this.fenced = Math.max(this.fenced, peer.core.state.fenced);
+    for (const observer of this.observers) observer.peer?.(peer, event);
     return effects.some((effect) => effect.do === "keep");
   }
 
   #perform(peer: SimPeer, effect: PeerEffect): void {
     if (effect.do === "say") this.#say(peer.id, effect.message);
-    else if (effect.do === "round") peer.holder.round(effect.pass, effect.step);
-    else if (effect.do === "unload") peer.holder.unload();
-    else if (effect.do === "connect") { for (const it of effect.peers) this.#connect(peer, it.peer); }
+    else if (effect.do === "begin") peer.holder.begin(effect.stage, effect.pass, effect.step);
+    else if (effect.do === "release") peer.holder.release(effect.stage);
+    else if (effect.do === "fetch") this.#fetch(peer, effect);
+    else if (effect.do === "disconnect") {
+      for (const other of effect.peers) disconnect(this.#hooks, peer, other);
+    } else if (effect.do === "unload") peer.holder.unload();
+    else if (effect.do === "connect") { for (const it of effect.peers) this.links.connect(peer.id, it.peer); }
     else if (effect.do === "send") this.#send(peer, effect.frame);
-    else if (effect.do === "job") this.#after(1 + this.random() * 9, () => this.#work(peer, effect.job));
+    else if (effect.do === "job") this.#start(peer, effect.job, 1 + this.random() * 9);
   }
 
-  async #work(peer: SimPeer, job: Parameters<Holder["run"]>[0]): Promise<void> {
-    if (peer.dead) return;
-    const result = await peer.holder.run(job);
-    if (result.file !== undefined && job.job === "export") this.#store(peer, job, result.file);
-    this.#feed(peer.id, { type: "finished", job, result });
+  #start(peer: SimPeer, job: Job, ms: number): void {
+    this.clock.after(ms, () => this.#wake(peer.id, () => this.#work(peer, job)));
   }
 
-  #store(
-    peer: SimPeer,
-    job: { gen: number; step: number; stage: number },
-    file: { bytes: Uint8Array; hash: string },
-  ) {
-    const plan = peer.core.state.instances.find((it) => it.plan.index === job.stage)?.plan;
-    if (plan === undefined) return;
-    const { firstLayer, endLayer, embed, head } = plan;
-    const info = {
-      stage: job.stage,
-      firstLayer,
-      endLayer,
-      embed,
-      head,
-      bytes: file.bytes.length,
-      hash: file.hash,
-    };
-    this.#deliver(`${peer.id}>store`, () => {
-      this.#files.set(`${job.step}/${job.stage}`, { bytes: file.bytes, step: job.step });
-      this.#toCoordinator({ type: "stored", gen: job.gen, step: job.step, file: info });
+  async #work(peer: SimPeer, job: Job): Promise<void> {
+    // A request that a killed coordinator cut off is made again.
+    if (job.job === "load" && job.source && !this.process.up) return this.#start(peer, job, KNOCK_MS);
+    try {
+      const result = await peer.holder.run(job);
+      if (!peer.dead) this.#onFinished(peer, job, result);
+    } catch (error) {
+      this.#refuse(peer, error as Error);
+    }
+  }
+
+  /** A peer whose order or file cannot be right leaves rather than compute on; where none is expected it is our mistake. */
+  #refuse(peer: SimPeer, error: Error): void {
+    if (!this.mayRefuse || !(error instanceof ShoalError)) throw error;
+    this.refusals.push(error.message);
+    this.crash(peer.id);
+    this.join();
+  }
+
+  #onFinished(peer: SimPeer, job: Job, result: JobResult): void {
+    for (const observer of this.observers) observer.finished?.(peer, job, result);
+    if (result.file !== undefined && job.job === "export") {
+      handOver(this.#hooks, peer, { job, file: result.file });
+    }
+    this.#feed(peer, { type: "finished", job, result });
+  }
+
+  #fetch(peer: SimPeer, effect: PeerEffect & { do: "fetch" }): void {
+    const { do: _, ...which } = effect;
+    this.clock.after(20 + this.random() * 200, () =>
+      this.#wake(peer.id, () => {
+        const bytes = this.process.file(effect.step, effect.stage);
+        if (bytes !== null) peer.holder.offer(effect.stage, bytes);
+        this.#feed(peer, { type: "fetched", ...which, problem: bytes ? null : "it is not there" });
+      }));
+  }
+
+  #onLink(id: string, other: string, open: boolean): void {
+    const event = { type: "link" as const, peer: other, open, reason: open ? "" : "closed" };
+    this.#wake(id, () => {
+      this.#feed(this.peers.get(id)!, event);
+      this.peers.get(id)!.snapshots.link(other, open);
     });
-  }
-
-  #connect(peer: SimPeer, other: string): void {
-    if (peer.links.has(other)) return this.#link(peer.id, other, true);
-    this.#after(10 + this.random() * 100, () => {
-      if (peer.dead || this.peers.get(other)?.dead) return this.#link(peer.id, other, false);
-      peer.links.add(other);
-      this.#link(peer.id, other, true);
-    });
-  }
-
-  #link(id: string, other: string, open: boolean): void {
-    if (!open) this.peers.get(id)?.links.delete(other);
-    this.#after(
-      0,
-      () => void this.#feed(id, { type: "link", peer: other, open, reason: open ? "" : "closed" }),
-    );
   }
 
   #send(peer: SimPeer, out: Parameters<Holder["frame"]>[0]): void {
     const { header, payload } = peer.holder.frame(out);
-    const bytes = encodeFrame({ ...header, incarnation: 1 }, payload);
-    const to = this.peers.get(out.to)!;
-    const sent = this.now;
-    const arrive = () => {
-      if ((this.#cuts.get(pairOf(peer.id, to.id)) ?? -1) >= sent) return;
-      const frame = decodeFrame(bytes);
-      if (!frame.ok) throw new Error(`own frame refused: ${frame.reason}`);
-      const expected = to.core.expects(peer.id, frame.value.header);
-      const problem = expected ? to.holder.check(frame.value.header, frame.value.payload) : null;
-      if (problem !== null) throw new Error(`own payload refused: ${problem}`);
-      const kept = this.#feed(to.id, { type: "frame", from: peer.id, header: frame.value.header });
-      if (kept) to.holder.keep(frame.value.header, frame.value.payload, peer.id);
+    const wrong = header.kind === "total" && this.wrongTotals-- > 0;
+    const sent = { ...header, incarnation: 1 };
+    const frame = {
+      from: peer.id,
+      to: out.to,
+      header: sent,
+      payload: wrong ? changed(payload, header.codec) : payload,
     };
-    if (out.to === peer.id) this.#after(0, arrive);
-    else this.#deliver(`${peer.id}>${out.to}`, arrive);
+    if (out.to === peer.id) return this.clock.after(0, () => this.#arrive(frame));
+    for (const observer of this.observers) observer.sent?.(frame);
+    if (this.links.carries(peer.id, out.to)) {
+      this.network.send(peer.id, out.to, "frames", () => this.#arrive(frame));
+    }
   }
 
-  /** Random delay, first in first out per directed pair. */
-  #deliver(pair: string, run: () => void): void {
-    const at = Math.max(this.now + 2 + this.random() * 40, (this.#fifo.get(pair) ?? 0) + 0.001);
-    this.#fifo.set(pair, at);
-    this.#after(at - this.now, run);
-  }
-
-  #every(ms: number, run: () => void): void {
-    this.#after(ms, () => {
-      run();
-      this.#every(ms, run);
+  #arrive(sent: Sent): void {
+    this.#wake(sent.to, () => {
+      const to = this.peers.get(sent.to)!;
+      const { header, payload: right } = this.options.bytes === false ? sent : asBytes(sent);
+      const misleads = to.id === this.misled && isSumOfLogged(this.coordinator.state, header);
+      if (misleads) this.misled = "";
+      const payload = misleads ? changed(right, header.codec) : right;
+      const expected = to.core.expects(sent.from, header);
+      const problem = expected ? to.holder.check(header, payload) : null;
+      if (problem !== null && sent.forged) return;
+      if (problem !== null && this.mayRefuse) return this.cut(sent.from, sent.to);
+      if (problem !== null) throw new Error(`payload refused: ${problem}`);
+      const kept = this.#feed(to, { type: "frame", from: sent.from, header });
+      if (!kept) return;
+      to.holder.keep(header, payload, sent.from);
+      for (const observer of this.observers) observer.kept?.(to, sent);
     });
   }
 
-  #after(ms: number, run: () => void | Promise<void>): void {
-    this.#queue.push({ at: this.now + Math.max(0, ms), order: this.#order++, run });
-  }
-
-  #pop() {
-    let best = 0;
-    for (let i = 1; i < this.#queue.length; i++) {
-      const a = this.#queue[i]!;
-      const b = this.#queue[best]!;
-      if (a.at < b.at || (a.at === b.at && a.order < b.order)) best = i;
-    }
-    return this.#queue.splice(best, 1)[0]!;
+  #every(ms: number, run: () => void, ended = () => false): void {
+    this.clock.after(ms * this.timerScale, () => {
+      if (ended()) return;
+      run();
+      this.#every(ms, run, ended);
+    });
   }
 }

@@ -57,9 +57,10 @@ async function trainStep({ config, spec, corpus, engine, state, lr }: StepInput)
     const output = await engine.forward(0, sliceBatch(corpus, offsets, spec.block_size));
     loss += output.loss ?? NaN;
     await engine.backward(0, null);
-    addInto(sum, quantise(await engine.weightGrad(0), state, { microBatches }).values);
+    const rule = { microBatches, reduce: config.reduce, seed: config.seed, microBatch: m };
+    addInto(sum, quantise(await engine.weightGrad(0), state, rule).values);
   }
-  const gradNormSq = totalNormSq(state, sum, { microBatches });
+  const gradNormSq = totalNormSq(state, sum, { microBatches, reduce: config.reduce });
   applyTotal(state, sum, { microBatches, lr, gradNormSq, config });
   return loss / microBatches;
 }

@@ -2,15 +2,26 @@
 // things. Jobs are finished by the test; nothing is computed.
 import assert from "node:assert/strict";
 import { PeerCore } from "../../peer/core/peer_core.ts";
-import type { Job, JobResult, PeerEffect, PeerEvent } from "../../peer/core/peer_state.ts";
+import type {
+  FrameOut,
+  Instance,
+  Job,
+  JobResult,
+  PeerEffect,
+  PeerEvent,
+} from "../../peer/core/peer_state.ts";
 import { readConfig } from "../../peer/model/config.ts";
 import { specOf, splitLayers, stageLayout } from "../../peer/model/layout.ts";
-import type { PeerMessage } from "../../peer/wire/control.ts";
+import type { PeerMessage, StateFile } from "../../peer/wire/control.ts";
 import type { FrameHeader } from "../../peer/wire/frame.ts";
-import type { RunConfig, View } from "../../peer/wire/run.ts";
+import type { ReplicaPlan, RunConfig, StagePlan, View } from "../../peer/wire/run.ts";
 
+/** The cut began before the present generation, so that a test notices where one is taken for the other. */
+export const CUT = 3;
 export const GEN = 5;
 const VOCABULARY = 7;
+/** All micro-batches of a step. */
+export const WHOLE = [0, 1, 2, 3];
 
 export function tinyConfig(changes: Record<string, unknown> = {}): RunConfig {
   return readConfig({
@@ -20,38 +31,48 @@ export function tinyConfig(changes: Record<string, unknown> = {}): RunConfig {
   });
 }
 
+/** Replicas in words: "a:02" computes micro-batches 0 and 2, "e" is a shadow, "f?" learns. */
+export function replicasOf(text: string): ReplicaPlan[] {
+  return text.split(" ").map((word) => {
+    const [, peer = "", learning = "", share = ""] = /^(\w)(\??):?(\d*)$/.exec(word) ?? assert.fail(word);
+    const plan = { peer, microBatches: [...share].map(Number) };
+    return learning === "" ? plan : { ...plan, learning: true };
+  });
+}
+
+/** Frames that belong to a round; pieces of snapshots do not. */
+export type RoundKind = Exclude<FrameHeader["kind"], "snapshot">;
+
 /** Stage 0 on a (0, 2) and b (1, 3), stage 1 on c (0, 2) and d (1, 3), and a shadow of stage 1 on e. */
-export function tinyView(config: RunConfig, changes: Partial<View> = {}): View {
+const HOLDERS = ["a:02 b:13", "c:02 d:13 e"];
+
+export function tinyView(config: RunConfig, holders = HOLDERS, changes: Partial<View> = {}): View {
   const spec = specOf(config, VOCABULARY);
-  const holders = [["a", "b"], ["c", "d"]];
-  const stages = splitLayers(spec, [1, 1]).map((stage, s) => ({
+  const stages = splitLayers(spec, holders.map(() => 1)).map((stage, s): StagePlan => ({
     ...stage,
     inflight: 4,
-    replicas: [
-      ...holders[s]!.map((peer, r) => ({ peer, microBatches: [r, r + 2] })),
-      ...(s === 1 ? [{ peer: "e", microBatches: [] }] : []),
-    ],
+    replicas: replicasOf(holders[s]!),
   }));
   const codecs = { codecForward: config.codec_forward, codecBackward: config.codec_backward };
-  return { gen: GEN, baseStep: 0, stages, schedule: config.schedule, ...codecs, ...changes };
+  return { gen: GEN, cut: CUT, baseStep: 0, stages, schedule: config.schedule, ...codecs, ...changes };
 }
 
 export class PeerHarness {
   readonly core: PeerCore;
   readonly config: RunConfig;
-  readonly view: View;
+  view: View;
 
-  constructor(id: string, changes: Record<string, unknown> = {}) {
+  constructor(id: string, changes: Record<string, unknown> = {}, holders = HOLDERS) {
     this.config = tinyConfig(changes);
     this.core = new PeerCore(id, this.config, specOf(this.config, VOCABULARY));
-    this.view = tinyView(this.config);
+    this.view = tinyView(this.config, holders);
   }
 
   /** A peer that has loaded the view, has all its links, and in which a training round is open. */
-  static inRound(id: string, changes: Record<string, unknown> = {}): PeerHarness {
-    const peer = new PeerHarness(id, changes);
+  static inRound(id: string, changes: Record<string, unknown> = {}, holders = HOLDERS): PeerHarness {
+    const peer = new PeerHarness(id, changes, holders);
     peer.load();
-    peer.step({ type: "open", gen: GEN, step: 0, pass: "train" });
+    peer.open(0);
     return peer;
   }
 
@@ -59,17 +80,45 @@ export class PeerHarness {
     return this.core.state;
   }
 
+  /** The instance of a stage that this peer must have. */
+  instance(stage: number): Instance {
+    const found = this.state.instances.find((it) => it.plan.index === stage);
+    assert.ok(found, `stage ${stage} is not held`);
+    return found;
+  }
+
   step(event: PeerEvent): PeerEffect[] {
     return this.core.step(event);
   }
 
   load(): PeerEffect[] {
-    this.step({ type: "view", view: this.view, source: null });
-    const effects = this.finish();
+    const effects = this.step({ type: "view", view: this.view, source: null });
+    if (this.state.busy !== null) effects.push(...this.finish());
     for (const peer of this.state.neighbours) {
-      effects.push(...this.step({ type: "link", peer, open: true, reason: "" }));
+      effects.push(...this.link(peer));
     }
     return effects;
+  }
+
+  open(step: number, pass: "train" | "eval" = "train"): PeerEffect[] {
+    return this.step({ type: "open", gen: this.view.gen, step, pass });
+  }
+
+  link(peer: string, open = true): PeerEffect[] {
+    return this.step({ type: "link", peer, open, reason: "cut" });
+  }
+
+  /** The same cut under the next generation, with other holders. */
+  amend(holders: string[], changes: Partial<View> = {}): PeerEffect[] {
+    const gen = this.view.gen + 1;
+    this.view = tinyView(this.config, holders, { gen, baseStep: this.state.committed, ...changes });
+    return this.step({ type: "view", view: this.view, source: null });
+  }
+
+  /** The newest step is committed with these totals; the harness calls every total "h" unless a test says otherwise. */
+  commit(step: number, hash = "h"): PeerEffect[] {
+    const hashes = this.view.stages.map(() => hash);
+    return this.step({ type: "commit", cut: CUT, step, gradNormSq: 1, hashes });
   }
 
   /** Ends the job that is running. */
@@ -87,32 +136,77 @@ export class PeerHarness {
   }
 
   /** Header of a well-formed frame to this peer's stage; kind decides the rest. */
-  header(kind: FrameHeader["kind"], changes: Partial<FrameHeader> = {}): FrameHeader {
+  header(kind: RoundKind, changes: Partial<FrameHeader> = {}): FrameHeader {
     const { config, state, view } = this;
-    const own = view.stages.find((it) => it.replicas.some((r) => r.peer === state.id))!;
+    const own = view.stages[changes.toStage ?? -1] ??
+      view.stages.find((it) => it.replicas.some((r) => r.peer === state.id))!;
     const toStage = own.index;
-    const base = { gen: GEN, step: state.committed, incarnation: 1, toStage, microBatch: 0, exponent: 0 };
+    const step = state.instances.find((it) => it.plan.index === toStage)?.step ?? state.committed;
+    const base = { gen: view.gen, cut: CUT, step, incarnation: 1, toStage, microBatch: 0, exponent: 0 };
     const boundary = { rows: config.batch_size * config.block_size, cols: config.n_embd, set: [] };
     const sum = { codec: "int32" as const, rows: 1, fromStage: toStage };
+    const { size } = stageLayout(state.spec, own);
+    const tiedSize = VOCABULARY * config.n_embd;
     const kinds = {
       activation: { ...boundary, codec: config.codec_forward, fromStage: toStage - 1 },
       gradient: { ...boundary, codec: config.codec_backward, fromStage: toStage + 1 },
-      part: { ...sum, cols: stageLayout(state.spec, own).size, set: [1, 3] },
-      tied: { ...sum, fromStage: 1 - toStage, cols: VOCABULARY * config.n_embd, set: [0, 1, 2, 3] },
+      part: { ...sum, cols: size, set: [1, 3] },
+      shard: { ...sum, cols: size, set: WHOLE },
+      tied: { ...sum, fromStage: 1 - toStage, cols: tiedSize, set: WHOLE },
+      total: { ...sum, cols: size + (config.tie_word_embeddings ? tiedSize : 0), set: WHOLE },
     };
     return { kind, pass: "train", ...base, ...kinds[kind], ...changes };
   }
 
   /** True if the frame was accepted; the payload is kept exactly then. */
   frame(from: string, header: FrameHeader): boolean {
+    return this.receive(from, header).some((effect) => effect.do === "keep");
+  }
+
+  /** The same, with everything that follows from it. */
+  receive(from: string, header: FrameHeader): PeerEffect[] {
     const { fenced } = this.state;
+    const expected = this.core.expects(from, header);
     const effects = this.step({ type: "frame", from, header });
     const kept = effects.some((effect) => effect.do === "keep");
+    assert.equal(kept, expected, "what is checked is not what is kept");
     assert.equal(this.state.fenced, fenced + (kept ? 0 : 1), "a refused frame was not counted");
-    return kept;
+    return effects;
   }
 }
 
 export function said(effects: PeerEffect[]): PeerMessage[] {
   return effects.flatMap((effect) => effect.do === "say" ? [effect.message] : []);
+}
+
+/** Messages without `losses`, which come beside the protocol's own and decide nothing. */
+export function answers(effects: PeerEffect[]): PeerMessage[] {
+  return said(effects).filter((message) => message.type !== "losses");
+}
+
+export function framesOf(effects: PeerEffect[]): FrameOut[] {
+  return effects.flatMap((effect) => effect.do === "send" ? [effect.frame] : []);
+}
+
+/** Frames that were sent, in words: "gradient 2 to a". */
+export function sends(effects: PeerEffect[]): string[] {
+  return framesOf(effects).map((frame) => `${frame.kind} ${frame.microBatch} to ${frame.to}`);
+}
+
+/** Jobs that were begun. */
+export function jobsOf(effects: PeerEffect[]): Job[] {
+  return effects.flatMap((effect) => effect.do === "job" ? [effect.job] : []);
+}
+
+/** A state file of a stage, as the coordinator announces it. */
+export function stateFile(stage: number, hash = "state"): StateFile {
+  return {
+    stage,
+    firstLayer: stage,
+    endLayer: stage + 1,
+    embed: stage === 0,
+    head: stage === 1,
+    bytes: 9,
+    hash,
+  };
 }

@@ -24,7 +24,7 @@ const CONFIG = readConfig({
     min_peers: 2,
     max_iters: 9,
   },
-  ...{ snapshot_interval: 1, warmup_iters: 0, n_stage: 2, shadows: false, gradient_accumulation_steps: 1 },
+  ...{ checkpoint_interval: 1, warmup_iters: 0, n_stage: 2, shadows: false, gradient_accumulation_steps: 1 },
 });
 export const SPEC = specOf(CONFIG, 3);
 
