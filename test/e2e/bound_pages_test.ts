@@ -17,7 +17,7 @@ export function openTabPeer() {
     inspect: async () => { note("inspect")(); return ${JSON.stringify(inspection)}; },
     start: async (options, show) => { note("start")(options); globalThis.show = show; },
     pause: wish("pause"), resume: wish("resume"), finishAndLeave: wish("finishAndLeave"),
-    leaveNow: wish("leaveNow"), setHidden: wish("setHidden"),
+    leaveNow: wish("leaveNow"), setHidden: wish("setHidden"), goodbye: wish("goodbye"), comeBack: wish("comeBack"),
   };
 }`;
 
@@ -96,7 +96,10 @@ Deno.test("contributor's page: nothing runs before the click, then every wish re
 
     await page.evaluate(() => dispatchEvent(new PageTransitionEvent("pagehide")));
     await page.waitForFunction(() => (globalThis as unknown as { calls: unknown[][] }).calls.length >= 7);
-    assert.deepEqual((await calls(page)).at(-1), ["leaveNow"]);
+    assert.deepEqual((await calls(page)).at(-1), ["goodbye"]);
+    await page.evaluate(() => dispatchEvent(new PageTransitionEvent("pageshow", { persisted: true })));
+    await page.waitForFunction(() => (globalThis as unknown as { calls: unknown[][] }).calls.length >= 8);
+    assert.deepEqual((await calls(page)).at(-1), ["comeBack"]);
 
     await send(page, { ...snapshot, phase: "kicked", reason: "No heartbeat arrived for 15 seconds." });
     await page.getByRole("heading", { name: "This computer was removed from the run" }).waitFor();

@@ -80,10 +80,14 @@ function fileResponse(built: Built, pathname: string): Response {
   return new Response(content, { headers: { "content-type": type, "content-security-policy": POLICY } });
 }
 
-/** @param extra flags beside the usual ones, such as those that switch software WebGPU on */
-export async function openBrowser(extra: string[] = []): Promise<Browser> {
+/**
+ * @param extra flags beside the usual ones, such as those that switch software WebGPU on
+ * @param without flags that Playwright sets by itself and that are left out
+ */
+export async function openBrowser(extra: string[] = [], without: string[] = []): Promise<Browser> {
   return await chromium.launch({
     executablePath: chromiumPath(),
+    ignoreDefaultArgs: without,
     args: [
       ...extra,
       "--no-sandbox",

@@ -18,14 +18,28 @@ interface Look {
   name: string;
   width: number;
   colorScheme: "light" | "dark";
+  forcedColors?: "active";
   /** What axe checks: only colours can differ between themes, and nothing between widths. */
   axe: "all rules" | "colours" | "nothing";
+  /** The fixtures it is for; left out = all. */
+  only?: string[];
 }
+
+/** Every kind of part: tables, lists, icons, curve, controls. */
+const WITH_EVERYTHING = ["admin-rolled-back", "training-alone"];
 
 const LOOKS: Look[] = [
   { name: "light", width: 1280, colorScheme: "light", axe: "all rules" },
   { name: "dark", width: 1280, colorScheme: "dark", axe: "colours" },
   { name: "phone", width: 360, colorScheme: "light", axe: "nothing" },
+  {
+    name: "forced",
+    width: 1280,
+    colorScheme: "dark",
+    forcedColors: "active",
+    axe: "nothing",
+    only: WITH_EVERYTHING,
+  },
 ];
 
 async function openPage(browser: Browser): Promise<{ page: Page; errors: string[] }> {
@@ -66,7 +80,8 @@ function overflow(page: Page): Promise<number> {
 /** One state as one reader sees it; returns what is wrong with it. */
 async function faults(page: Page, fixture: Fixture, look: Look): Promise<string[]> {
   await page.setViewportSize({ width: look.width, height: 800 });
-  await page.emulateMedia({ colorScheme: look.colorScheme, reducedMotion: "reduce" });
+  const { colorScheme, forcedColors = "none" } = look;
+  await page.emulateMedia({ colorScheme, forcedColors, reducedMotion: "reduce" });
   await page.screenshot({ path: `${SCREENSHOTS}${fixture.name}-${look.name}.png`, fullPage: true });
   const found = await violations(page, look.axe);
   const wider = await overflow(page);
@@ -83,7 +98,8 @@ Deno.test("every page state is accessible in both themes, fits a phone, and logs
     const found: string[] = [];
     for (const fixture of fixtures) {
       await show(page, site.origin, fixture);
-      for (const look of LOOKS) found.push(...await faults(page, fixture, look));
+      const looks = LOOKS.filter(({ only }) => only === undefined || only.includes(fixture.name));
+      for (const look of looks) found.push(...await faults(page, fixture, look));
     }
     assert.deepEqual(found, []);
     assert.deepEqual(errors, []);
@@ -139,6 +155,27 @@ function collect(built: Built, name: string, wanted: Set<string>): void {
     if (built.files.has(next)) collect(built, next, wanted);
   }
 }
+
+Deno.test("before a peer is removed the page says what that costs", async function test() {
+  await using site = serveBuilt(await buildPages("fixtures"));
+  const browser = await openBrowser();
+  try {
+    const { page } = await openPage(browser);
+    await page.goto(`${site.origin}/fixtures?fixture=admin-at-risk`);
+    await page.getByText("3 committed steps at risk: if tab-c377 vanishes now, they are done again.")
+      .waitFor();
+    await page.getByText("If tab-c377 vanishes: 3 steps are done again, from the snapshot of step 338.")
+      .waitFor();
+    await page.getByRole("button", { name: "Remove tab-c377" }).press("Enter");
+    await page.getByRole("dialog").getByText("Nobody else holds its layers: 3 steps would be done again.")
+      .waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Remove tab-09ae" }).press("Enter");
+    await page.getByRole("dialog").getByText("Its work goes to other computers").waitFor();
+  } finally {
+    await browser.close();
+  }
+});
 
 Deno.test("the first load of each page stays small, and needs no fixture and no inline script", async function test() {
   const built = await buildPages("production");

@@ -1,36 +1,77 @@
 // The coordinator is killed in the middle of a run and resumed in the same folder: the links stay, the peers come back by
-// themselves, and the end has the bits of a run that was never interrupted.
+// themselves, no step is done again, and the end has the bits of a run that was never interrupted.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readCheckpoint, weightsOf } from "../../coordinator/store/checkpoints.ts";
-import { cpuPeer, flagsOf, inFolder, serving, TINY } from "../support/cli_support.ts";
+import { RUN_LOG_NAME } from "../../coordinator/store/run_log.ts";
+import { cpuPeer, flagsOf, inFolder, serving, shoal, TINY } from "../support/cli_support.ts";
 
 const STEPS = 40;
 /** More often than checkpoints, so that the resumed run starts from a saved snapshot. */
 const SETTINGS = { ...TINY, max_iters: STEPS, min_peers: 2, snapshot_interval: 4, checkpoint_interval: 1000 };
 
-Deno.test("a coordinator killed in mid-run is resumed; peers find it again and the weights are the same", () =>
+Deno.test("a coordinator killed again and again is resumed; its peers come back as who they were, and no step is done twice", () =>
   inFolder(async (folder) => {
     const flags = flagsOf(SETTINGS);
     const straight = await uninterrupted([...flags, "--out_dir", join(folder, "whole")]);
 
     const broken = join(folder, "broken");
-    const { cli, join: link } = await serving("coordinator", [...flags, "--out_dir", broken]);
+    let { cli, join: link } = await serving("coordinator", [...flags, "--out_dir", broken]);
     await using first = cpuPeer(link);
     await using second = cpuPeer(link);
-    await cli.line("step 10", (line) => line.event === "step" && Number(line.step) >= 10);
-    await cli[Symbol.asyncDispose]();
-
-    const again = await serving("resume", [broken]);
-    await using resumed = again.cli;
-    assert.equal(again.join, link, "the join link changed");
+    let committed = 0;
+    for (const target of [10, 18, 26]) {
+      await cli.line(`step ${target}`, (line) => line.event === "step" && Number(line.step) >= target);
+      // At once, wherever the next step happens to be, and without a word to anybody.
+      await cli[Symbol.asyncDispose]();
+      committed = stepsOf(cli).at(-1)!;
+      // A crash in the middle of a write leaves half a record behind.
+      await Deno.writeFile(join(broken, RUN_LOG_NAME), TORN, { append: true });
+      const again = await serving("resume", [broken]);
+      cli = again.cli;
+      assert.equal(again.join, link, "the join link changed");
+      const next = await cli.line("the next step", (line) => line.event === "step");
+      assert.ok(Number(next.step) > committed, `step ${next.step} was done twice`);
+    }
+    await using resumed = cli;
     const done = await resumed.line("the end of the run", (line) => line.event === "done");
     assert.equal(await resumed.ended(), 0);
-    const steps = resumed.json().filter((line) => line.event === "step").map((line) => Number(line.step));
-    assert.ok(steps[0]! > 4 && steps[0]! < STEPS, `went on at step ${steps[0]}: not from a saved snapshot`);
+    const joined = resumed.json().filter((line) => isPeerLine(line, /joined/));
+    assert.deepEqual(joined, [], "a peer came back as somebody else");
+    assert.match(resumed.err.join("\n"), /going on at step \d+ from the run's log/);
     for (const peer of [first, second]) assert.equal(await peer.ended(), 0, peer.err.join("\n"));
     const [expected, found] = [await readCheckpoint(straight), await readCheckpoint(String(done.checkpoint))];
     assert.deepEqual(weightsOf(found), weightsOf(expected));
+  }));
+
+/** The first bytes of a record. */
+const TORN = Uint8Array.of(0x53, 0x4c, 0x4f, 0xff, 3, 0, 0, 0, 200, 0, 0, 0, 1, 2, 3, 4, 5, 6);
+
+function stepsOf(cli: { json(): Record<string, unknown>[] }): number[] {
+  return cli.json().filter((line) => line.event === "step").map((line) => Number(line.step));
+}
+
+Deno.test("an unfinished run's folder is not begun anew; without its peers it goes on from what was saved", () =>
+  inFolder(async (folder) => {
+    const flags = [...flagsOf(SETTINGS), "--out_dir", join(folder, "run")];
+    const { cli, join: link } = await serving("coordinator", flags);
+    await using first = cpuPeer(link);
+    await using second = cpuPeer(link);
+    await cli.line("step 10", (line) => line.event === "step" && Number(line.step) >= 10);
+    for (const process of [cli, first, second]) await process[Symbol.asyncDispose]();
+
+    await using refused = shoal("coordinator", flags);
+    assert.equal(await refused.ended(), 2);
+    assert.match(refused.err.join("\n"), /holds an unfinished run at step \d+; "shoal resume .*run" goes on/);
+
+    const again = await serving("resume", [join(folder, "run"), `--max_iters=${STEPS}`]);
+    await using resumed = again.cli;
+    assert.equal(again.join, link, "the join link changed");
+    await using _third = cpuPeer(link);
+    await using _fourth = cpuPeer(link);
+    const step = await resumed.line("a step", (line) => line.event === "step");
+    assert.ok(Number(step.step) > 4 && Number(step.step) <= STEPS, `went on at step ${step.step}`);
+    assert.match(resumed.err.join("\n"), /going on from the checkpoint of step \d+/);
   }));
 
 async function uninterrupted(args: string[]): Promise<string> {
