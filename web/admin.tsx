@@ -3,6 +3,7 @@
 /** @jsxRuntime automatic */
 /** @jsxImportSource preact */
 import { CheckpointList, EventLog, JoinPanel, PeerTable } from "./admin_lists.tsx";
+import { Recovery } from "./admin_recovery.tsx";
 import { ConfirmButton } from "./confirm.tsx";
 import { Curve } from "./curve.tsx";
 import {
@@ -60,6 +61,7 @@ function Board({ view, actions }: { view: BoardView; actions: AdminActions }) {
         </section>
       </div>
       <PipelineMap pipeline={view.pipeline} />
+      <Recovery view={view.recovery} />
       {!view.gathering && peers}
       <div class={view.gathering || !join ? "board" : "columns"}>
         <CheckpointList checkpoints={view.checkpoints} onDownload={actions.download} />

@@ -7,7 +7,18 @@ import { ConfirmButton } from "./confirm.tsx";
 import { ScrollRegion, ToneIcon } from "./parts.tsx";
 import type { BoardView, PeerRow } from "./view_model_admin.ts";
 
-const PEER_COLUMNS = ["Peer", "State", "Role", "Adapter", "Block", "Own step", "Traffic", "Links", "Remove"];
+const PEER_COLUMNS = [
+  "Peer",
+  "State",
+  "Role",
+  "Adapter",
+  "Block",
+  "Own step",
+  "Traffic",
+  "Links",
+  "If it vanishes",
+  "Remove",
+];
 
 export function PeerTable({ peers, onEvict }: { peers: PeerRow[]; onEvict: (peer: string) => void }) {
   return (
@@ -46,14 +57,18 @@ function PeerLine({ peer, onEvict }: { peer: PeerRow; onEvict: (peer: string) =>
       </td>
       <td>{peer.block}</td>
       <td>{peer.step}</td>
-      <td>{peer.traffic}</td>
+      <td>
+        {peer.traffic}
+        {peer.kept && <small>{peer.kept}</small>}
+      </td>
       <td>{peer.links}</td>
+      <td>{peer.loss}</td>
       <td>
         <ConfirmButton
           label="Remove"
           describedLabel={`Remove ${peer.id}`}
           title={`Remove ${peer.id} from the run?`}
-          text="Its work goes to other computers and the step in hand completes. Its owner can join again."
+          text={peer.removal}
           confirm="Remove it"
           onConfirm={() => onEvict(peer.id)}
         />

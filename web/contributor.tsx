@@ -3,7 +3,7 @@
 /** @jsxRuntime automatic */
 /** @jsxImportSource preact */
 import { Curve } from "./curve.tsx";
-import { Badge, Facts, Fish, Frame, LoadingScreen, NoticeScreen, Ruler, Sample } from "./parts.tsx";
+import { Badge, Facts, Fish, Frame, LoadingScreen, NoticeScreen, Ruler, Sample, ToneIcon } from "./parts.tsx";
 import type { LiveView, TabScreen, WelcomeView } from "./view_model_tab.ts";
 
 export interface ContributorActions {
@@ -75,6 +75,11 @@ function Live({ view, actions }: { view: LiveView; actions: ContributorActions }
           <Badge tone={view.tone}>{view.phase}</Badge>
         </p>
         <h1>{view.sentence}</h1>
+        {view.standing && (
+          <p class="risk">
+            <ToneIcon tone={view.standing.tone} /> <span>{view.standing.text}</span>
+          </p>
+        )}
         <Stages view={view} />
         <Ruler progress={view.progress} />
         <Controls view={view} actions={actions} />

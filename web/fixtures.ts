@@ -2,6 +2,7 @@
 // A new phase or error code belongs here in the same change.
 import type { RunStatus, TabPhase, TabSnapshot } from "../peer/wire/status.ts";
 import { inspection, invite, losses, snapshot, status } from "./fixtures_data.ts";
+import { atRisk, learning, recovering, rolledBack, safe } from "./fixtures_recovery.ts";
 import type { AdminModel } from "./view_model_admin.ts";
 import type { TabModel } from "./view_model_tab.ts";
 
@@ -65,6 +66,7 @@ const contributor: Fixture[] = [
   phase("spare", { ...fresh, stageCount: 4, step: 341, losses: losses(341) }),
   phase("loading", { ...fresh, stage: 1, stageCount: 4, layers: [2, 4], params: 1_590_528 }),
   phase("training"),
+  { ...phase("training", { alone: [[2, 4]] }), name: "training-alone" },
   phase("paused"),
   phase("finishing"),
   phase("left", { reason: "" }),
@@ -96,6 +98,8 @@ const empty: Partial<RunStatus> = {
   tokensTotal: 0,
   losses: [],
   stages: [],
+  safety: [],
+  recovery: { ...status.recovery, snapshotStep: 0 },
   peers: [],
   checkpoints: [],
   events: [],
@@ -116,7 +120,12 @@ const boards: Fixture[] = [
     peers: status.peers,
   }),
   board("training", {}),
-  board("at-risk", { stepsAtRisk: 3, peers: status.peers.filter((peer) => peer.id !== "tab-c377") }),
+  board("safe", safe),
+  board("at-risk", atRisk),
+  board("learning", learning),
+  board("recovering", recovering),
+  board("rolled-back", rolledBack),
+  board("gone", { peers: status.peers.filter((peer) => peer.id !== "tab-c377") }),
   board("paused", { state: "paused", reason: "Paused from this page." }, { note: "Pausing." }),
   board("stale", {}, { refusal: { code: "offline", message: "no answer from shoal.example" } }),
   board("finished", {

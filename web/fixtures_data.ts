@@ -11,6 +11,8 @@ import type {
   TabSnapshot,
 } from "../peer/wire/status.ts";
 
+import { noDepartures, safetyOf } from "./fixtures_safety.ts";
+
 export const config: RunConfig = {
   dataset: "moby-dick",
   block_size: 128,
@@ -39,6 +41,7 @@ export const config: RunConfig = {
   checkpoint_interval: 100,
   snapshot_interval: 1,
   shadows: true,
+  parity: true,
   sample_chars: 400,
   seed: 1337,
   n_stage: 4,
@@ -46,6 +49,7 @@ export const config: RunConfig = {
   schedule: "dynamic",
   codec_forward: "i8b64",
   codec_backward: "i8b64",
+  reduce: "int8",
   iceServers: [],
 };
 
@@ -97,6 +101,7 @@ export const snapshot: TabSnapshot = {
   links: { direct: 3, relayed: 1 },
   losses: losses(341),
   sample: { step: 300, text: sampleText },
+  alone: [],
 };
 
 function stage(index: number, replicas: StagePlan["replicas"]): StagePlan {
@@ -115,12 +120,22 @@ const all = Array.from({ length: 16 }, (_, index) => index);
 const even = all.filter((index) => index % 2 === 0);
 const odd = all.filter((index) => index % 2 === 1);
 
-export const stages: StagePlan[] = [
-  stage(0, [{ peer: "tab-4f21", microBatches: even }, { peer: "deno-81c0", microBatches: odd }]),
-  stage(1, [{ peer: "tab-09ae", microBatches: all }]),
-  stage(2, [{ peer: "tab-c377", microBatches: all }]),
-  stage(3, [{ peer: "deno-1d5b", microBatches: all }]),
+const replicas: StagePlan["replicas"][] = [
+  [{ peer: "tab-4f21", microBatches: even }, { peer: "deno-81c0", microBatches: odd }],
+  [{ peer: "tab-09ae", microBatches: all }],
+  [{ peer: "tab-c377", microBatches: all }],
+  [{ peer: "deno-1d5b", microBatches: all }],
 ];
+const shadows = [null, "deno-1d5b", "tab-4f21", "tab-09ae"];
+
+/** Three stages with one holder each. */
+export const bareStages: StagePlan[] = replicas.map((own, index) => stage(index, own));
+
+/** Every stage with a second holder. */
+export const stages: StagePlan[] = replicas.map((own, index) => {
+  const shadow = shadows[index];
+  return stage(index, shadow ? [...own, { peer: shadow, microBatches: [] }] : own);
+});
 
 function peer(id: string, part: Partial<PeerStatus>): PeerStatus {
   const tab = id.startsWith("tab");
@@ -138,13 +153,16 @@ function peer(id: string, part: Partial<PeerStatus>): PeerStatus {
     links: { direct: 4, relayed: 0 },
     hidden: false,
     silentMs: 240,
+    retainedBytes: 1_180_000,
+    suspect: 0,
+    stepsAtRisk: 0,
     ...part,
   };
 }
 
 export const peers: PeerStatus[] = [
   peer("tab-4f21", {
-    role: "stage 1, layers 1-2",
+    role: "stage 1, layers 1-2; shadow of stage 3",
     stage: 0,
     adapter: "Intel Iris Xe",
     blockMs: 21.8,
@@ -156,7 +174,11 @@ export const peers: PeerStatus[] = [
     adapter: "llvmpipe (LLVM 15, 256 bits)",
     blockMs: 64.2,
   }),
-  peer("tab-09ae", { role: "stage 2, layers 3-4", stage: 1, links: { direct: 3, relayed: 1 } }),
+  peer("tab-09ae", {
+    role: "stage 2, layers 3-4; shadow of stage 4",
+    stage: 1,
+    links: { direct: 3, relayed: 1 },
+  }),
   peer("tab-c377", {
     role: "stage 3, layers 5-6",
     stage: 2,
@@ -165,7 +187,7 @@ export const peers: PeerStatus[] = [
     stepMs: 402,
   }),
   peer("deno-1d5b", {
-    role: "stage 4, layers 7-8",
+    role: "stage 4, layers 7-8; shadow of stage 2",
     stage: 3,
     adapter: "NVIDIA GeForce RTX 3060",
     silentMs: 4200,
@@ -175,6 +197,7 @@ export const peers: PeerStatus[] = [
     blockMs: 0,
     bytesUp: 18_200,
     bytesDown: 204_000,
+    retainedBytes: 0,
     adapter: "AMD Radeon 780M",
   }),
 ];
@@ -214,6 +237,7 @@ export const status: RunStatus = {
   params: invite.params,
   losses: losses(341),
   stages,
+  safety: safetyOf(stages),
   peers,
   events,
   checkpoints: [100, 200, 300].map((step) => ({
@@ -225,7 +249,8 @@ export const status: RunStatus = {
   })),
   sample: snapshot.sample,
   stepsAtRisk: 0,
-  stepsRedone: 1,
+  stepsRedone: 0,
+  recovery: noDepartures,
   joinLink: "https://shoal.example/#k3v9-2mfa-hx7q-w8rt",
   config,
 };

@@ -5,12 +5,16 @@ import { bytes, clock, count, duration, loss, magnitude, percent, plural, signif
 import { type CurveView, curveView } from "./view_model_curve.ts";
 import { type Notice, noticeForRefusal, type Tone } from "./view_model_notice.ts";
 import { type PipelineView, pipelineView } from "./view_model_pipeline.ts";
+import { type RecoveryView, recoveryView } from "./view_model_recovery.ts";
 import type { Fact } from "./view_model_tab.ts";
 
 /** The log on the page is for the last minutes; the whole one is in the run's folder. */
 export const EVENTS_SHOWN_MAX = 60;
 /** A peer silent for longer than this is marked, well before the coordinator gives it up. */
 export const SILENT_MARK_MS = 3000;
+
+/** More names than that are a number. */
+const NAMES_MAX = 3;
 
 export interface AdminModel {
   status: RunStatus | null;
@@ -30,9 +34,15 @@ export interface PeerRow {
   step: string;
   traffic: string;
   links: string;
-  /** "ok", "hidden tab" or "silent for 4 s". */
+  /** "ok", "hidden tab", "1 total differed" or "silent for 4 s". */
   health: string;
   tone: Tone;
+  /** What it keeps to send again; empty if nothing. */
+  kept: string;
+  /** "nothing lost" or "3 steps done again". */
+  loss: string;
+  /** What the organizer reads before removing it. */
+  removal: string;
 }
 
 export interface BoardView {
@@ -49,6 +59,7 @@ export interface BoardView {
   curve: CurveView;
   sample: { title: string; text: string } | null;
   pipeline: PipelineView;
+  recovery: RecoveryView;
   peers: PeerRow[];
   events: { key: number; at: string; kind: string; text: string }[];
   checkpoints: { key: string; name: string; step: string; size: string; val: string; files: string[] }[];
@@ -102,6 +113,7 @@ function board(status: RunStatus, model: AdminModel): AdminScreen {
       text: status.sample.text,
     },
     pipeline: pipelineView(status),
+    recovery: recoveryView(status),
     peers: status.peers.map(peerRow),
     events: eventRows(status.events),
     checkpoints: status.checkpoints.map(checkpointRow).reverse(),
@@ -148,14 +160,24 @@ function readingsOf(status: RunStatus): Fact[] {
 
 function riskOf(status: RunStatus): BoardView["risk"] {
   if (status.stepsAtRisk === 0) {
-    return { tone: "good", text: "No step at risk: any one computer may leave now." };
+    const text = status.safety.some((stage) => stage.redundancy === "none")
+      ? "No step at risk: the newest snapshot has everything."
+      : "No step at risk: any one computer may vanish now.";
+    return { tone: "good", text };
   }
   const steps = plural(status.stepsAtRisk, "committed step");
-  return { tone: "warn", text: `${steps} at risk: a departure right now could mean doing them again.` };
+  const them = status.stepsAtRisk === 1 ? "it is" : "they are";
+  return { tone: "warn", text: `${steps} at risk: if ${missed(status)} vanishes now, ${them} done again.` };
+}
+
+/** Those whose departure would cost steps. */
+function missed({ peers }: RunStatus): string {
+  const names = peers.filter((peer) => peer.stepsAtRisk > 0).map((peer) => peer.id);
+  if (names.length === 0 || names.length > NAMES_MAX) return `one of ${names.length || "the"} computers`;
+  return names.join(" or ");
 }
 
 function peerRow(peer: PeerStatus): PeerRow {
-  const silent = peer.silentMs >= SILENT_MARK_MS;
   return {
     id: peer.id,
     runtime: peer.runtime === "tab" ? "browser tab" : peer.runtime === "deno" ? "Deno process" : peer.runtime,
@@ -166,9 +188,27 @@ function peerRow(peer: PeerStatus): PeerRow {
     step: peer.stepMs > 0 ? duration(peer.stepMs) : "not yet",
     traffic: `${bytes(peer.bytesUp)} up, ${bytes(peer.bytesDown)} down`,
     links: `${peer.links.direct} direct, ${peer.links.relayed} relayed`,
-    health: silent ? `silent for ${duration(peer.silentMs)}` : peer.hidden ? "hidden tab" : "ok",
-    tone: silent ? "bad" : peer.hidden ? "warn" : "good",
+    ...healthOf(peer),
+    kept: peer.retainedBytes > 0 ? `keeps ${bytes(peer.retainedBytes)}` : "",
+    loss: peer.stepsAtRisk === 0 ? "nothing lost" : `${plural(peer.stepsAtRisk, "step")} done again`,
+    removal: removalOf(peer),
   };
+}
+
+function healthOf(peer: PeerStatus): Pick<PeerRow, "health" | "tone"> {
+  if (peer.silentMs >= SILENT_MARK_MS) {
+    return { health: `silent for ${duration(peer.silentMs)}`, tone: "bad" };
+  }
+  if (peer.suspect > 0) return { health: `${plural(peer.suspect, "total")} differed`, tone: "warn" };
+  return peer.hidden ? { health: "hidden tab", tone: "warn" } : { health: "ok", tone: "good" };
+}
+
+function removalOf(peer: PeerStatus): string {
+  if (peer.stepsAtRisk > 0) {
+    return `Nobody else holds its layers: ${plural(peer.stepsAtRisk, "step")} would be done again. ` +
+      "Better wait until another computer has a copy. Its owner can join again.";
+  }
+  return "Its work goes to other computers and the step in hand completes. Its owner can join again.";
 }
 
 function eventRows(events: readonly EventLine[]): BoardView["events"] {

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import type { RunState } from "../peer/wire/status.ts";
 import { fixtures } from "./fixtures.ts";
-import { peers, stages, status } from "./fixtures_data.ts";
+import { bareStages, peers, stages, status } from "./fixtures_data.ts";
+import { safetyOf } from "./fixtures_safety.ts";
 import {
   type AdminModel,
   adminScreen,
@@ -50,8 +51,21 @@ Deno.test("readings are never blank before the first step", function test() {
 
 Deno.test("steps at risk are words and a tone", function test() {
   assert.equal(board({ stepsAtRisk: 0 }).risk.tone, "good");
+  assert.match(board({ stepsAtRisk: 0 }).risk.text, /any one computer may vanish/);
+  const bare = { stepsAtRisk: 0, safety: safetyOf(bareStages) };
+  assert.match(board(bare).risk.text, /newest snapshot has everything/);
   assert.match(board({ stepsAtRisk: 1 }).risk.text, /^1 committed step at risk/);
-  assert.match(board({ stepsAtRisk: 3 }).risk.text, /^3 committed steps at risk/);
+  const missed = (count: number) => {
+    const some = peers.map((peer, i) => ({ ...peer, stepsAtRisk: i < count ? 3 : 0 }));
+    return board({ stepsAtRisk: 3, peers: some }).risk.text;
+  };
+  assert.equal(
+    missed(1),
+    "3 committed steps at risk: if tab-4f21 vanishes now, they are done again.",
+  );
+  assert.match(missed(2), /: if tab-4f21 or deno-81c0 vanishes now/);
+  assert.match(missed(5), /: if one of 5 computers vanishes now/);
+  assert.match(missed(0), /: if one of the computers vanishes now/);
 });
 
 Deno.test("a silent peer is marked before a hidden one", function test() {
@@ -60,8 +74,19 @@ Deno.test("a silent peer is marked before a hidden one", function test() {
   const row = (part: Partial<typeof peer>) => board({ peers: [{ ...peer, ...part }] }).peers[0];
   assert.equal(row({})?.health, "ok");
   assert.equal(row({ hidden: true })?.health, "hidden tab");
+  assert.equal(row({ hidden: true, suspect: 2 })?.health, "2 totals differed");
+  assert.equal(row({ suspect: 1, silentMs: SILENT_MARK_MS })?.health, "silent for 3 s");
   assert.equal(row({ hidden: true, silentMs: SILENT_MARK_MS })?.health, "silent for 3 s");
   assert.equal(row({ silentMs: SILENT_MARK_MS - 1 })?.tone, "good");
+});
+
+Deno.test("a peer's row says what it keeps and what would be lost with it", function test() {
+  const [peer] = peers;
+  const row = (part: Partial<typeof peer>) => board({ peers: [{ ...peer!, ...part }] }).peers[0]!;
+  assert.deepEqual([row({ retainedBytes: 0 }).kept, row({}).kept], ["", "keeps 1.18 MB"]);
+  assert.deepEqual([row({}).loss, row({ stepsAtRisk: 1 }).loss], ["nothing lost", "1 step done again"]);
+  assert.match(row({}).removal, /^Its work goes to other computers/);
+  assert.match(row({ stepsAtRisk: 4 }).removal, /^Nobody else holds its layers: 4 steps would be done again/);
 });
 
 Deno.test("the newest events come first, and their number is bounded", function test() {
@@ -86,7 +111,7 @@ Deno.test("the outcome of an order is announced instead of the state", function 
 });
 
 Deno.test("pipeline map: one column for each stage, one row for each replica, gaps where there is none", function test() {
-  const view = pipelineView(status);
+  const view = pipelineView({ ...status, stages: bareStages });
   assert.deepEqual(view.columns.map((column) => column.title), ["Stage 1", "Stage 2", "Stage 3", "Stage 4"]);
   assert.equal(view.columns[0]?.holds, "embedding, layers 1 to 2");
   assert.equal(view.columns[3]?.holds, "layers 7 to 8, head");
@@ -99,10 +124,14 @@ Deno.test("pipeline map: one column for each stage, one row for each replica, ga
 });
 
 Deno.test("pipeline map: a shadow is named as what it is, without a pace of its own", function test() {
+  assert.equal(pipelineView(status).rows[1]?.[1]?.work, "shadow: keeps a copy, computes nothing");
   const [first, ...rest] = stages;
-  const shadowed = { ...first!, replicas: [first!.replicas[0]!, { peer: "tab-09ae", microBatches: [] }] };
-  const view = pipelineView({ ...status, stages: [shadowed, ...rest] });
-  assert.equal(view.rows[1]?.[0]?.work, "shadow: keeps a copy, computes nothing");
+  const learner = { peer: "tab-77e2", microBatches: [], learning: true };
+  const view = pipelineView({
+    ...status,
+    stages: [{ ...first!, replicas: [...first!.replicas, learner] }, ...rest],
+  });
+  assert.equal(view.rows[2]?.[0]?.work, "fetching the state, computes nothing yet");
 });
 
 Deno.test("pipeline map: a planned peer that is gone stays visible as gone", function test() {

@@ -29,14 +29,15 @@ export function pipelineView(status: RunStatus): PipelineView {
     `${peer.id} (${peer.role})`
   );
   return {
-    columns: status.stages.map((stage) => ({ title: `Stage ${stage.index + 1}`, holds: holdsOf(stage) })),
+    columns: status.stages.map((stage) => ({ title: `Stage ${stage.index + 1}`, holds: stageHolds(stage) })),
     rows: Array.from({ length: depth }, (_, row) => status.stages.map((stage) => cellOf(stage, row, peers))),
     spare,
     summary: summarise(status, placed.size, spare.length),
   };
 }
 
-function holdsOf(stage: StagePlan): string {
+/** "embedding, layers 1 to 2". */
+export function stageHolds(stage: StagePlan): string {
   const parts = [layers(stage.firstLayer, stage.endLayer)];
   if (stage.embed) parts.unshift("embedding");
   if (stage.head) parts.push("head");
@@ -48,7 +49,9 @@ function cellOf(stage: StagePlan, row: number, peers: Map<string, PeerStatus>): 
   if (!replica) return null;
   const peer = peers.get(replica.peer);
   const shadow = replica.microBatches.length === 0;
-  const share = shadow
+  const share = replica.learning
+    ? "fetching the state, computes nothing yet"
+    : shadow
     ? "shadow: keeps a copy, computes nothing"
     : plural(replica.microBatches.length, "micro-batch");
   const pace = peer && peer.stepMs > 0 && !shadow ? `, ${duration(peer.stepMs)} per step` : "";

@@ -50,6 +50,8 @@ export interface LiveView {
   phase: string;
   tone: Tone;
   sentence: string;
+  /** Whether the owner would be missed; null while nothing is held. */
+  standing: { tone: Tone; text: string } | null;
   stages: StageCell[];
   pace: { own: string; group: string; ownShare: number; sentence: string } | null;
   progress: { value: number; max: number; text: string };
@@ -155,7 +157,9 @@ function sections(invite: Invite): WelcomeView["sections"] {
         `About ${bytes(invite.memoryBytes)} of graphics memory, and about ${
           bytes(invite.bytesPerStep)
         } of network ` +
-        "traffic for each training step. On a metered connection, count that first.",
+        "traffic for each training step. On a metered connection, count that first. The browser also keeps a copy " +
+        "of the piece in its storage for this page, so that a reload need not fetch it; clearing the site's data " +
+        "removes it.",
     },
     {
       title: "What leaves this computer",
@@ -184,6 +188,7 @@ function live(snapshot: TabSnapshot, invite: Invite | null): TabScreen {
     phase,
     tone: toneOf(snapshot.phase),
     sentence: sentenceOf(snapshot),
+    standing: standingOf(snapshot),
     stages: stageCells(snapshot),
     pace: paceOf(snapshot),
     progress: progressOf(snapshot),
@@ -227,6 +232,21 @@ function sentenceOf(snapshot: TabSnapshot): string {
     default:
       return `This computer holds ${holding(snapshot)}.`;
   }
+}
+
+/** Somebody who trains wants to know how to go without harm. */
+function standingOf({ phase, stage, alone }: TabSnapshot): LiveView["standing"] {
+  if (phase !== "training" || stage === null) return null;
+  if (alone.length === 0) {
+    return { tone: "good", text: "Another computer holds the same layers: you may leave at any time." };
+  }
+  const which = alone.map((range) => layers(...range)).join(" and ");
+  return {
+    tone: "info",
+    text:
+      `Only this computer holds ${which}. When you go, press “Finish this step and leave”: it hands them ` +
+      "over first, which closing the tab does not.",
+  };
 }
 
 function stageCells(snapshot: TabSnapshot): StageCell[] {

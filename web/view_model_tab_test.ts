@@ -88,6 +88,20 @@ Deno.test("training says which stage and layers, counted from one", function tes
   assert.equal(view.progress.text, "Step 341 of 2,000");
 });
 
+Deno.test("a tab is told whether it would be missed, and how to go then", function test() {
+  const standing = (phase: TabPhase, part = {}) => (tabScreen(withPhase(phase, part)) as LiveView).standing;
+  assert.match(standing("training")?.text ?? "", /you may leave at any time/);
+  const alone = standing("training", { alone: [[2, 4], [6, 7]] });
+  assert.equal(alone?.tone, "info");
+  assert.match(
+    alone?.text ?? "",
+    /^Only this computer holds layers 3 to 4 and layer 7\. .*closing the tab does not/,
+  );
+  assert.equal(standing("training", { stage: null }), null);
+  assert.equal(standing("spare"), null);
+  assert.equal(standing("finishing", { alone: [[2, 4]] }), null);
+});
+
 Deno.test("own time stands against the group's, and is absent before the first step", function test() {
   const pace = (tabScreen(withPhase("training")) as LiveView).pace;
   assert.equal(pace?.own, "182 ms");
