@@ -6,7 +6,7 @@ import { openDenoDevice } from "../../peer/gpu/provider_deno.ts";
 import { specOf } from "../../peer/model/layout.ts";
 import type { CodecId } from "../../peer/wire/run.ts";
 import { runOneProcess } from "../support/one_process.ts";
-import { tinyConfig, tinyCorpus, VOCABULARY } from "../sim/support.ts";
+import { lossesOf, tinyConfig, tinyCorpus, VOCABULARY } from "../sim/support.ts";
 import { World } from "../sim/world.ts";
 
 const STEPS = 10;
@@ -37,7 +37,7 @@ for (const { codec, schedule } of CASES) {
     const createEngine = (build: Parameters<typeof createWgslEngine>[1]) => createWgslEngine(gpu, build);
     const world = new World({ config, spec, corpus, seed: 7, peers: 3, createEngine });
     assert.ok(await world.run(), "the run did not finish");
-    const losses = world.losses();
+    const losses = lossesOf(world);
     assert.equal(losses.length, STEPS);
     losses.forEach((loss, step) => {
       const off = Math.abs(loss - reference.losses[step]!);
