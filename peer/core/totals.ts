@@ -128,7 +128,9 @@ function followAdopt(state: PeerState, instance: Instance, out: PeerEffect[]): v
   instance.adopt = null;
   work.wanted = hash;
   const has = work.total === "logged" && work.hash === hash;
-  if (!has && ["none", "summed", "logged"].includes(work.total)) ask(state, instance, out);
+  // It was said before this peer counted as a holder, or the coordinator would not name it again.
+  if (has) out.push({ do: "say", message: loggedOf(state, instance) });
+  else if (["none", "summed", "logged"].includes(work.total)) ask(state, instance, out);
 }
 
 /** "sealing" or "installing" has ended with a hash. */

@@ -108,9 +108,11 @@ Deno.test("totals: adopt before the commit: the winner is waited for, logged wit
   assert.equal(peer.state.busy?.job, "apply");
 });
 
-Deno.test("totals: a holder that logged another total takes the winner over; one that logged the same does nothing", () => {
+Deno.test("totals: a holder that logged another total takes the winner over; one that logged the same says so again", () => {
   const peer = logged();
-  peer.step({ type: "adopt", cut: CUT, step: 0, stage: 1, hash: "h" });
+  // Said by a learner it did not count, and nobody would ask for it any more.
+  const [again] = said(peer.step({ type: "adopt", cut: CUT, step: 0, stage: 1, hash: "h" }));
+  assert.ok(again?.type === "logged" && again.hash === "h");
   assert.equal(peer.instance(1).work!.total, "logged");
   peer.step({ type: "adopt", cut: CUT, step: 0, stage: 1, hash: "w" });
   assert.equal(peer.instance(1).work!.total, "asked");
