@@ -1,6 +1,7 @@
 // Who holds what: questions about the present view and the peers that live, which many parts of the core must answer alike.
 // A holder has the stage's state and logs its totals; a learner is still fetching it and counts for nothing. Pure.
 import type { ReplicaPlan, StagePlan } from "../../peer/wire/run.ts";
+import type { Redundancy } from "../../peer/wire/status.ts";
 import { holds } from "../../peer/wire/view.ts";
 import type { RunCoreState } from "./run_state.ts";
 
@@ -39,8 +40,6 @@ export function isLearner(s: RunCoreState, stage: number, peer: string): boolean
 }
 
 /** What protects a stage's state from the loss of one peer. */
-export type Redundancy = "none" | "shadow" | "replica";
-
 export function redundancyOf(s: Pick<RunCoreState, "peers">, stage: StagePlan): Redundancy {
   const holders = liveHolders(s, stage);
   const computing = holders.filter((replica) => replica.microBatches.length > 0);

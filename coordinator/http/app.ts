@@ -238,7 +238,8 @@ function invite({ shell, runName, operator }: AppOptions): Invite {
     (config.codec_forward === "raw32" ? 4 : config.codec_forward === "f16s" ? 2 : 1.03);
   const activations = rows * spec.n_embd * 4 * 12 * Math.ceil(spec.n_layer / stages) * 4;
   // A stage's integer sum goes to its shadow, and the sum of another stage comes in.
-  const shadowBytes = config.shadows ? 2 * 4 * status.params / stages : 0;
+  const sumBytes = config.reduce === "int8" ? 1 : 4;
+  const shadowBytes = config.shadows ? 2 * sumBytes * status.params / stages : 0;
   return {
     ...{ runName, operator, state: status.state, params: status.params, dataset: config.dataset },
     peers: status.peers.length,
@@ -253,7 +254,8 @@ function status({ shell, runName, operator, joinLink }: AppOptions, role: Role):
   const core = shell.status();
   const base = { ...core, runName, operator };
   if (role === "admin") return { ...base, checkpoints: shell.checkpoints, joinLink: joinLink() };
-  return { ...base, checkpoints: [], joinLink: null, events: [] };
+  const recovery = { ...core.recovery, departures: [] };
+  return { ...base, checkpoints: [], joinLink: null, events: [], recovery };
 }
 
 function roleOf(options: AppOptions, request: Request): Role {

@@ -14,8 +14,8 @@ export const MICRO_BATCHES_MAX = 256;
 /** A block's exponent lies this much above the last mean gradient's peak: a single micro-batch exceeds the mean. */
 export const HEADROOM_BITS = 3;
 /**
- * int8: a gradient as large as the last peak becomes about 2^7 with one micro-batch. A bit less costs accuracy that the
- * loss shows, a bit more an eighth of the traffic (bench/reduce.ts).
+ * int8: a gradient as large as the last peak becomes about 2^7 with one micro-batch. A bit less doubles the rounding error,
+ * a bit more costs about an eighth of the traffic (bench/reduce.ts).
  */
 const INT8_PEAK_BITS = 7;
 /**
