@@ -2,12 +2,11 @@
 // Not a test: nothing fails on slow figures. Departures are those of real processes and tabs on this machine.
 import { parseArgs } from "node:util";
 import { unknownMessage } from "../coordinator/cli/usage.mjs";
-import { CONFIG_KEYS } from "../peer/model/config.ts";
 import { messageOf, ShoalError } from "../peer/wire/errors.ts";
 import { quantile, stallRows } from "../test/chaos/stall.ts";
 import {
   type ArmResult,
-  armsOf,
+  ARMS,
   type Kind,
   KINDS,
   type Measured,
@@ -110,11 +109,11 @@ export function summarise(
   };
 }
 
-/** A level's step time against "none" of the same round, minus 1; the median over the rounds, null if not measured. */
+/** A level's step time against its base of the same round, minus 1; the median over the rounds, null if not measured. */
 export function overheadOf(name: string, arms: readonly ArmResult[]): number | null {
-  const base = arms.find((arm) => arm.name === "none")?.stepMs ?? [];
-  const level = arms.find((arm) => arm.name === name)?.stepMs ?? [];
-  const middle = quantile(level.map((ms, round) => ms / base[round]!), 0.5);
+  const level = arms.find((arm) => arm.name === name);
+  const base = arms.find((arm) => arm.name === level?.base)?.stepMs ?? [];
+  const middle = quantile((level?.stepMs ?? []).map((ms, round) => ms / base[round]!), 0.5);
   return middle === null ? null : middle - 1;
 }
 
@@ -147,12 +146,17 @@ export function overheadTable(arms: readonly ArmResult[]): string {
   const cells = arms.map((arm) => {
     const overhead = overheadOf(arm.name, arms)!;
     const step = quantile(arm.stepMs, 0.5)!;
-    return [arm.name, String(arm.peers), step.toFixed(0), `${(overhead * 100).toFixed(1)} %`];
+    return [
+      arm.name,
+      String(arm.peers),
+      step.toFixed(0),
+      `${(overhead * 100).toFixed(1)} % over ${arm.base}`,
+    ];
   });
-  return aligned([["redundancy", "peers", "step ms", "over none"], ...cells]).join("\n");
+  return aligned([["redundancy", "peers", "step ms", "overhead"], ...cells]).join("\n");
 }
 
-/** What the coordinator counted; until it counts snapshots, nothing is said about them. */
+/** What the coordinator counted of recovery and of snapshots. */
 function counterTable(counters: Record<string, number>): string {
   const rows = Object.entries(counters).map(([name, value]) => [name, String(value)]);
   return rows.length === 0 ? "this coordinator counts nothing of recovery" : aligned(rows).join("\n");
@@ -178,11 +182,11 @@ async function main(args: string[]): Promise<number> {
   const stalls = departures === 0 ? nothing : await measureStalls({ kinds, departures, seed, note });
   if (departures > 0) console.log(`${stallTable(stalls)}\n\n${counterTable(stalls.counters)}\n`);
   if (stalls.failure !== null) console.log(`the run did NOT recover: ${stalls.failure}\n`);
-  const arms = rounds === 0 ? [] : await measureOverhead({ arms: armsOf(CONFIG_KEYS), rounds, steps, note });
+  const arms = rounds === 0 ? [] : await measureOverhead({ arms: ARMS, rounds, steps, note });
   if (rounds > 0) console.log(overheadTable(arms));
   const code = stalls.failure === null ? 0 : 1;
   if (!flags.json) return code;
-  const overheads = arms.map((arm) => ({ ...arm, over_none: overheadOf(arm.name, arms) }));
+  const overheads = arms.map((arm) => ({ ...arm, overhead: overheadOf(arm.name, arms) }));
   const summary = summarise(stalls, arms);
   console.log(JSON.stringify({ benchmark: "recovery", seed, ...stalls, redundancy: overheads, summary }));
   return code;

@@ -104,24 +104,28 @@ async function recoveryCounters(cluster: Cluster): Promise<Record<string, number
   return Object.fromEntries([...text.matchAll(COUNTED)].map(([, name, value]) => [name!, Number(value)]));
 }
 
-/** One level of redundancy: how the run is configured, and how many peers it needs. */
+/** One level of redundancy: how the run is configured, how many peers it needs, and what it is compared with. */
 export interface Arm {
   name: string;
+  /** The arm that differs in nothing but this level. */
+  base: string;
   peers: number;
   config: Record<string, unknown>;
 }
 
-/** `known` tells which configuration keys this version has; a level that needs another one is left out. */
-export function armsOf(known: readonly string[]): Arm[] {
-  const arms: Arm[] = [
-    { name: "none", peers: 2, config: { shadows: false } },
-    { name: "shadow", peers: 2, config: { shadows: true } },
-    { name: "replica", peers: 4, config: { shadows: false } },
-    // Snapshots with parity need keepers beside the holders of a stage.
-    { name: "parity", peers: 4, config: { shadows: false, redundancy: "parity" } },
-  ];
-  return arms.filter((arm) => Object.keys(arm.config).every((key) => known.includes(key)));
-}
+/** Steps between snapshots where they are measured: the most frequent that the run itself would choose. */
+const SNAPSHOT_STEPS = 20;
+
+export const ARMS: readonly Arm[] = [
+  { name: "none", base: "none", peers: 2, config: { shadows: false, parity: false } },
+  { name: "shadow", base: "none", peers: 2, config: { shadows: true, parity: false } },
+  { name: "replica", base: "none", peers: 4, config: { shadows: false, parity: false } },
+  // Snapshots with parity need keepers beside the holders of a stage.
+  {
+    ...{ name: "replica + parity", base: "replica", peers: 4 },
+    config: { shadows: false, parity: true, snapshot_interval: SNAPSHOT_STEPS },
+  },
+];
 
 /** The demo's model with its micro-batches: what an optimizer step costs beside computing depends on the tokens per step. */
 const OVERHEAD_CONFIG = {
@@ -141,6 +145,7 @@ export interface OverheadOptions {
 
 export interface ArmResult {
   name: string;
+  base: string;
   peers: number;
   /** Median gap between commits, one per round. */
   stepMs: number[];
@@ -148,7 +153,7 @@ export interface ArmResult {
 
 /** Arms alternate, every other round in reverse, so that a drift of the machine favours none. */
 export async function measureOverhead({ arms, rounds, steps, note }: OverheadOptions): Promise<ArmResult[]> {
-  const results = arms.map(({ name, peers }): ArmResult => ({ name, peers, stepMs: [] }));
+  const results = arms.map(({ name, base, peers }): ArmResult => ({ name, base, peers, stepMs: [] }));
   for (let round = 0; round < rounds; round++) {
     const order = arms.map((_, i) => i);
     if (round % 2 === 1) order.reverse();
