@@ -68,6 +68,7 @@ export class Nemesis implements Observer {
   readonly #forgery: Forgery;
   readonly #armed: Armed[] = [];
   readonly #invariants: Invariants;
+  #resting = false;
 
   constructor(world: World, invariants: Invariants, faults: readonly Fault[]) {
     this.#world = world;
@@ -75,8 +76,14 @@ export class Nemesis implements Observer {
     this.#forgery = new Forgery(world, invariants);
     for (const fault of faults) {
       if (isArmed(fault)) this.#armed.push({ ...fault });
-      else world.at(fault.at, () => this.#carryOut(fault));
+      else world.at(fault.at, () => this.#resting || this.#carryOut(fault));
     }
+  }
+
+  /** The run is over: a fault of its plan that has not come yet would only keep its peers from catching up. */
+  rest(): void {
+    this.#resting = true;
+    this.#armed.length = 0;
   }
 
   sent(frame: Sent): void {

@@ -50,7 +50,7 @@ export async function play(plan: Plan, changes: Partial<WorldOptions> = {}): Pro
   const invariants = new Invariants(world, reference, plan);
   const nemesis = new Nemesis(world, invariants, plan.faults);
   world.observers.push(nemesis, invariants);
-  const { violation, endedAt } = await runToTheEnd(world, invariants, plan);
+  const { violation, endedAt } = await runToTheEnd({ world, invariants, nemesis }, plan);
   return {
     ...invariants.counts,
     ...{
@@ -73,10 +73,14 @@ interface End {
   endedAt: number;
 }
 
-async function runToTheEnd(world: World, invariants: Invariants, plan: Plan): Promise<End> {
+async function runToTheEnd(
+  { world, invariants, nemesis }: { world: World; invariants: Invariants; nemesis: Nemesis },
+  plan: Plan,
+): Promise<End> {
   try {
     const finished = await finish(world, plan);
     const endedAt = world.clock.now;
+    nemesis.rest();
     world.heal();
     for (
       let ms = 0;
