@@ -1,7 +1,8 @@
 // With p = exp(q[i] . k / sqrt(D) - lse[i]), summed over the query heads h of the key head's group and rows i >= r:
-//   dv[r, g] = sum of p * dout[i, h];  dk[r, g] = sum of p * (dout[i, h] . v - delta[i, h]) * q[i, h] / sqrt(D)
-// qkv, dqkv f32 [R, (H + 2 Hk) * D] (rotated; writes only the last 2 Hk * D columns of dqkv); dout f32 [R, H * D];
-// lse, delta f32 [R, H]; D <= 128. dk is the gradient of the rotated key.
+//   dv[r, g] = sum of p * dout[i, h];  dk[r, g] = sum of p * (dout[i, h] . v - delta[i, h]) * q[i, h] / sqrt(D),
+// the latter turned back by the row's position. qkv f32 [R, (H + 2 Hk) * D], rotated; dqkv the same, before rotation
+// (writes only the last 2 Hk * D columns); dout f32 [R, H * D]; lse, delta f32 [R, H]; angles f32 [T, D/2, 2] = (cos, sin);
+// D even, <= 128.
 // One invocation per (row, key head) reads four queries at a time, heads outside, rows ascending inside: one fixed
 // order, no atomics. Accumulates in f32.
 
@@ -28,7 +29,8 @@ const QUERIES = 4u;
 @group(0) @binding(2) var<storage, read> dout: array<f32>;
 @group(0) @binding(3) var<storage, read> lse: array<f32>;
 @group(0) @binding(4) var<storage, read> delta: array<f32>;
-@group(0) @binding(5) var<storage, read_write> dqkv: array<f32>;
+@group(0) @binding(5) var<storage, read> angles: array<f32>;
+@group(0) @binding(6) var<storage, read_write> dqkv: array<f32>;
 
 @compute @workgroup_size(workgroupSize)
 fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {
@@ -77,8 +79,14 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
       }
     }
   }
+  let half = D / 2u;
+  for (var d = 0u; d < half; d++) {
+    let cosine = angles[t * D + 2u * d];
+    let sine = angles[t * D + 2u * d + 1u];
+    dqkv[k + d] = dk[d] * cosine + dk[d + half] * sine;
+    dqkv[k + d + half] = dk[d + half] * cosine - dk[d] * sine;
+  }
   for (var d = 0u; d < D; d++) {
-    dqkv[k + d] = dk[d];
     dqkv[v + d] = dv[d];
   }
 }

@@ -1,14 +1,15 @@
 // As attention_keyvalue_grad.wgsl, in 4 x 4 register tiles with 16-byte loads, for CPUs that emulate a GPU; D divides by
-// 4. With p = exp(q[i] . k / sqrt(D) - lse[i]), summed over the query heads h of the key head's group and rows i >= r:
-//   dv[r, g] = sum of p * dout[i, h];  dk[r, g] = sum of p * (dout[i, h] . v - delta[i, h]) * q[i, h] / sqrt(D)
-// qkv, dqkv f32 [R, (H + 2 Hk) * D] (rotated; writes only the last 2 Hk * D columns of dqkv); dout f32 [R, H * D];
-// lse, delta f32 [R, H]. dk is the gradient of the rotated key.
+// 8. With p = exp(q[i] . k / sqrt(D) - lse[i]), summed over the query heads h of the key head's group and rows i >= r:
+//   dv[r, g] = sum of p * dout[i, h];  dk[r, g] = sum of p * (dout[i, h] . v - delta[i, h]) * q[i, h] / sqrt(D),
+// the latter turned back by the row's position. qkv f32 [R, (H + 2 Hk) * D], rotated; dqkv the same, before rotation
+// (writes only the last 2 Hk * D columns); dout f32 [R, H * D]; lse, delta f32 [R, H]; angles f32 [T, D/2, 2] = (cos, sin).
 // One invocation per (four rows, key head) reads four queries at a time, heads outside, rows ascending inside: one fixed
-// order, no atomics. It keeps 16 columns of dk and dv in registers and starts again for the next 16, so it suits narrow
-// heads. Accumulates in f32.
+// order, no atomics. It keeps 16 columns of dk and dv in registers, two times eight that rotate together, and starts
+// again for the next 16, so it suits narrow heads. Accumulates in f32.
 
 // #import lib/dispatch.wgsl
 // #import lib/tile.wgsl
+// #import lib/turn_tile.wgsl
 
 struct Params {
   R: u32,
@@ -25,7 +26,8 @@ override workgroupSize: u32 = 16u;
 @group(0) @binding(2) var<storage, read> dout: array<vec4f>;
 @group(0) @binding(3) var<storage, read> lse: array<f32>;
 @group(0) @binding(4) var<storage, read> delta: array<f32>;
-@group(0) @binding(5) var<storage, read_write> dqkv: array<vec4f>;
+@group(0) @binding(5) var<storage, read> angles: array<vec4f>;
+@group(0) @binding(6) var<storage, read_write> dqkv: array<vec4f>;
 
 fn load(at: vec4u) -> mat4x4f {
   return mat4x4f(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
@@ -77,10 +79,13 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
   let k = (start + min(t, vec4u(last))) * stride + (H + keyHead) * D4;
   let v = k + Hk * D4;
   let perGroup = H / Hk;
+  let half = D4 / 2u;
+  let angle = min(t, vec4u(last)) * D4;
   let scale = 1.0 / sqrt(f32(params.D));
 
-  for (var chunk = 0u; chunk < D4; chunk += 4u) {
-    let column = min(chunk + FOUR, vec4u(D4 - 1u));
+  for (var chunk = 0u; chunk < half; chunk += 2u) {
+    let next = min(chunk + 1u, half - 1u);
+    let column = vec4u(chunk, next, chunk + half, next + half);
     var dk0 = mat4x4f();
     var dk1 = mat4x4f();
     var dk2 = mat4x4f();
@@ -127,10 +132,12 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
       }
     }
     // Surplus columns repeat the last ones, with the same values.
-    store(k + column.x, count, dk0);
-    store(k + column.y, count, dk1);
-    store(k + column.z, count, dk2);
-    store(k + column.w, count, dk3);
+    let first8 = turnBack(dk0, dk2, angle + 2u * column.x);
+    let last8 = turnBack(dk1, dk3, angle + 2u * column.y);
+    store(k + column.x, count, first8.low);
+    store(k + column.y, count, last8.low);
+    store(k + column.z, count, first8.high);
+    store(k + column.w, count, last8.high);
     store(v + column.x, count, dv0);
     store(v + column.y, count, dv1);
     store(v + column.z, count, dv2);

@@ -1,12 +1,14 @@
-// As attention_query_grad.wgsl, in 4 x 4 register tiles with 16-byte loads, for CPUs that emulate a GPU; D divides by 4:
-// p = exp(q . k[j] / sqrt(D) - lse): dq[r, h] = sum over keys j <= r of p * (dout . v[j] - delta) * k[j] / sqrt(D)
-// qkv, dqkv f32 [R, (H + 2 Hk) * D] (rotated; writes only the first H * D columns of dqkv); dout f32 [R, H * D];
-// lse, delta f32 [R, H]. The gradient is that of the rotated query.
-// One invocation per (four rows, head) recomputes p four keys at a time. It keeps 16 columns of dq in registers and
-// starts again for the next 16, so it suits narrow heads. Accumulates in f32.
+// As attention_query_grad.wgsl, in 4 x 4 register tiles with 16-byte loads, for CPUs that emulate a GPU; D divides by 8:
+// with p = exp(q . k[j] / sqrt(D) - lse) and delta[r, h] = dout[r, h] . out[r, h]
+//   dq[r, h] = sum over keys j <= r of p * (dout . v[j] - delta) * k[j] / sqrt(D), turned back by the row's position
+// qkv f32 [R, (H + 2 Hk) * D], rotated; dqkv the same, before rotation (writes only the first H * D columns);
+// out, dout f32 [R, H * D]; angles f32 [T, D/2, 2] = (cos, sin); lse, delta f32 [R, H].
+// One invocation per (four rows, head) recomputes p four keys at a time. It keeps 16 columns of dq in registers, two
+// times eight that rotate together, and starts again for the next 16, so it suits narrow heads. Accumulates in f32.
 
 // #import lib/dispatch.wgsl
 // #import lib/tile.wgsl
+// #import lib/turn_tile.wgsl
 
 struct Params {
   R: u32,
@@ -20,10 +22,12 @@ override workgroupSize: u32 = 16u;
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;
-@group(0) @binding(2) var<storage, read> dout: array<vec4f>;
-@group(0) @binding(3) var<storage, read> lse: array<f32>;
-@group(0) @binding(4) var<storage, read> delta: array<f32>;
-@group(0) @binding(5) var<storage, read_write> dqkv: array<vec4f>;
+@group(0) @binding(2) var<storage, read> out: array<vec4f>;
+@group(0) @binding(3) var<storage, read> dout: array<vec4f>;
+@group(0) @binding(4) var<storage, read> lse: array<f32>;
+@group(0) @binding(5) var<storage, read> angles: array<vec4f>;
+@group(0) @binding(6) var<storage, read_write> delta: array<f32>;
+@group(0) @binding(7) var<storage, read_write> dqkv: array<vec4f>;
 
 fn load(at: vec4u) -> mat4x4f {
   return mat4x4f(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
@@ -31,6 +35,21 @@ fn load(at: vec4u) -> mat4x4f {
 
 fn loadUpstream(at: vec4u) -> mat4x4f {
   return mat4x4f(dout[at.x], dout[at.y], dout[at.z], dout[at.w]);
+}
+
+// dout . out of four rows.
+fn rowDeltas(at: vec4u, D4: u32) -> vec4f {
+  var sum = vec4f(0.0);
+  for (var d = 0u; d < D4; d++) {
+    let i = at + d;
+    sum += vec4f(
+      dot(dout[i.x], out[i.x]),
+      dot(dout[i.y], out[i.y]),
+      dot(dout[i.z], out[i.z]),
+      dot(dout[i.w], out[i.w]),
+    );
+  }
+  return sum;
 }
 
 // Four columns of the first `count` rows.
@@ -72,11 +91,17 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
   let s = rows * H + h;
   let upstream = s * D4;
   let rowLse = vec4f(lse[s.x], lse[s.y], lse[s.z], lse[s.w]);
-  let rowDelta = vec4f(delta[s.x], delta[s.y], delta[s.z], delta[s.w]);
+  let rowDelta = rowDeltas(upstream, D4);
+  for (var i = 0u; i < count; i++) {
+    delta[s[i]] = rowDelta[i];
+  }
   let scale = 1.0 / sqrt(f32(params.D));
+  let half = D4 / 2u;
+  let angle = min(t, vec4u(last)) * D4;
 
-  for (var chunk = 0u; chunk < D4; chunk += 4u) {
-    let column = min(chunk + FOUR, vec4u(D4 - 1u));
+  for (var chunk = 0u; chunk < half; chunk += 2u) {
+    let next = min(chunk + 1u, half - 1u);
+    let column = vec4u(chunk, next, chunk + half, next + half);
     var sum0 = mat4x4f();
     var sum1 = mat4x4f();
     var sum2 = mat4x4f();
@@ -108,9 +133,11 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
       sum3 += load(base + column.w) * ds;
     }
     // Surplus columns repeat the last ones, with the same values.
-    store(q + column.x, count, sum0);
-    store(q + column.y, count, sum1);
-    store(q + column.z, count, sum2);
-    store(q + column.w, count, sum3);
+    let first8 = turnBack(sum0, sum2, angle + 2u * column.x);
+    let last8 = turnBack(sum1, sum3, angle + 2u * column.y);
+    store(q + column.x, count, first8.low);
+    store(q + column.y, count, last8.low);
+    store(q + column.z, count, first8.high);
+    store(q + column.w, count, last8.high);
   }
 }

@@ -1,5 +1,5 @@
-// out[r, c] = table[tokens[r], c]
-// tokens u32 [R], table f32 [V, C], out f32 [R, C]; every token is below V (checked before upload).
+// out[r, c] = table[tokens[r] - vocabOffset, c] where tokens[r] lies in [vocabOffset, vocabOffset + count)
+// tokens u32 [R], table f32 [count, C], a part of the vocabulary's rows, out f32 [R, C]; other rows of out are left alone.
 // One invocation copies four neighbouring columns of one row; nothing is accumulated.
 
 // #import lib/dispatch.wgsl
@@ -7,6 +7,8 @@
 struct Params {
   R: u32,
   C: u32,
+  vocabOffset: u32,
+  count: u32,
 }
 
 override workgroupSize: u32 = 64u;
@@ -26,10 +28,14 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
   if (r >= params.R) {
     return;
   }
+  // A token before the part wraps round to a large number.
+  let v = tokens[r] - params.vocabOffset;
+  if (v >= params.count) {
+    return;
+  }
   let first = (index % perRow) * COLUMNS;
   let end = min(first + COLUMNS, params.C);
-  let source = tokens[r] * params.C;
   for (var c = first; c < end; c++) {
-    out[r * params.C + c] = table[source + c];
+    out[r * params.C + c] = table[v * params.C + c];
   }
 }

@@ -1,10 +1,11 @@
 // Amending a view: generation + 1, the same cut of the layers, the same open step. Everybody keeps what they have; only who
 // does what changes. Pure; mutates the turn's state. What must stay true: an amendment loses nothing, so it is made only
 // while every stage has a holder that lives.
-import { peersOf } from "../../peer/wire/view.ts";
+import { holds, peersOf } from "../../peer/wire/view.ts";
 import type { StagePlan } from "../../peer/wire/run.ts";
 import { currentHolders, keepsUp, learnersOf } from "./holders.ts";
-import { reroute } from "./totals.ts";
+import type { RunCoreState } from "./run_state.ts";
+import { reroute, rerouteStage } from "./totals.ts";
 import { withoutPeer } from "./shares.ts";
 import { note, type Turn } from "./turn.ts";
 
@@ -14,6 +15,7 @@ export function amendView(turn: Turn, stages: StagePlan[], why: string): void {
   // Sums of the generation before are void, so the others may lack what a holder that has the total will not send again.
   if (s.round?.pass === "train") s.amendedStep = s.round.step;
   s.gen++;
+  const former = noteReplicas(s, stages);
   s.view = { ...s.view!, gen: s.gen, baseStep: s.committed, stages };
   s.toldLearners = learnersOf(stages);
   note(turn, "view", `generation ${s.gen} at step ${s.committed}: ${why}`, { gen: s.gen, cut: s.view.cut });
@@ -21,11 +23,36 @@ export function amendView(turn: Turn, stages: StagePlan[], why: string): void {
   for (const peer of Object.keys(s.peers)) {
     turn.out.push({ do: "send", peer, message: { type: "view", view: s.view, source: null } });
   }
+  for (const { stage, peer } of former) rerouteStage(turn, stage, peer);
   if (s.round?.pass === "eval") {
     s.evaluated = {};
     const open = { type: "open" as const, gen: s.gen, step: s.round.step, pass: s.round.pass };
     for (const peer of peersOf(s.view)) turn.out.push({ do: "send", peer, message: open });
   }
+}
+
+/** Who lets go of which stage. What a peer has said of a stage is not true of one that it lets go of and learns anew. */
+function noteReplicas(s: RunCoreState, stages: StagePlan[]): { stage: number; peer: string }[] {
+  const former = s.view!.stages.flatMap(({ index, replicas }) =>
+    replicas.filter(({ peer }) => !holds(stages[index], peer)).map(({ peer }) => ({ stage: index, peer }))
+  );
+  for (const { stage, peer } of former) forgetReplica(s, stage, peer);
+  for (const stage of stages) {
+    for (const { peer } of stage.replicas) {
+      if (!holds(s.view!.stages[stage.index], peer)) s.replicaSince[`${stage.index}/${peer}`] = s.gen;
+    }
+  }
+  return former;
+}
+
+function forgetReplica(s: RunCoreState, stage: number, peer: string): void {
+  delete s.applied[peer]?.[stage];
+  delete s.learnerHashes[`${stage}/${peer}`];
+  delete s.logged[stage]?.[peer];
+  for (const step of Object.values(s.loggers)) {
+    if (step[stage] !== undefined) step[stage] = step[stage].filter((it) => it !== peer);
+  }
+  s.warm[peer] = (s.warm[peer] ?? []).filter((it) => it !== stage);
 }
 
 /** The same step goes on without a peer that has just been removed; false if that would lose a stage. */

@@ -6,7 +6,7 @@ import { learningRate } from "../../peer/model/schedule.ts";
 import type { LossPoint } from "../../peer/wire/status.ts";
 import { holds, peersOf } from "../../peer/wire/view.ts";
 import { afterBoundary } from "./boundary.ts";
-import { isHolder, liveHolders } from "./holders.ts";
+import { isHolder, isOfFormer, liveHolders } from "./holders.ts";
 import type { StepReport } from "./run_state.ts";
 import { accountStalls } from "./stalls.ts";
 import { adoptWinner, settleRequests, winnerOf } from "./totals.ts";
@@ -30,6 +30,7 @@ export function recordLogged(turn: Turn, peer: string, message: Logged): boolean
   const { stage, hash, gradNormSq } = message;
   const open = s.phase === "round" && s.round?.pass === "train" && s.round.step === message.step;
   if (message.cut !== s.view?.cut || !open || !isHolder(s, stage, peer)) return false;
+  if (isOfFormer(s, peer, message)) return false;
   const logged = s.logged[stage] ??= {};
   const winner = winnerOf(logged);
   if (winner !== null && winner !== hash) {

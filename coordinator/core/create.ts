@@ -11,6 +11,7 @@ export function fresh() {
     ...{
       totalRequests: [],
       learnerHashes: {},
+      replicaSince: {},
       transfers: [],
       amendedStep: -1,
       tidyDue: false,

@@ -34,6 +34,11 @@ export function isHolder(s: RunCoreState, stage: number, peer: string): boolean 
   return plan !== undefined && liveHolders(s, plan).some((replica) => replica.peer === peer);
 }
 
+/** It was said of the stage as the peer held it before it let go of it in this cut. */
+export function isOfFormer(s: RunCoreState, peer: string, said: { stage: number; gen: number }): boolean {
+  return said.gen < (s.replicaSince[`${said.stage}/${peer}`] ?? 0);
+}
+
 export function isLearner(s: RunCoreState, stage: number, peer: string): boolean {
   const replicas = s.view?.stages[stage]?.replicas ?? [];
   return replicas.some((replica) => replica.peer === peer && replica.learning === true);

@@ -35,6 +35,21 @@ Deno.test("maintain: a joined peer waits as a spare, learns from the next bounda
   assert.deepEqual([run.state.committed, run.state.stepsRedone, run.reported("rollback")], [2, 0, []]);
 });
 
+Deno.test("maintain: who has no room for a stage learns none, and causes no new cut", () => {
+  const run = alone({ shadows: true });
+  run.join("tiny", { memoryBytes: 2_000 });
+  run.commit();
+  run.commit();
+  assert.deepEqual([run.layout(), run.sent("snapshot")], [["a:01"], []]);
+  run.join("late");
+  run.commit();
+  assert.deepEqual(run.layout(), ["a:01 late?"]);
+  const cut = RunHarness.training(["a"]);
+  cut.join("tiny", { memoryBytes: 2_000 });
+  cut.commit();
+  assert.deepEqual([cut.state.replanDue, cut.layout()], [null, ["a:01"]]);
+});
+
 Deno.test("maintain: a learner that is quicker than the holders counts once they have told the same hash, and goes if another", () => {
   for (const hash of [stateName(2, 0), "another"]) {
     const run = alone();
@@ -138,11 +153,11 @@ Deno.test("maintain: that a learner is a holder now is told with the next view, 
 Deno.test("maintain: an engine of another cut, or for a stage that is not held, is not counted", () => {
   const run = RunHarness.training(["a", "b"], { n_stage: 2 });
   const before = JSON.stringify(run.state.warm);
-  run.say("a", { type: "warm", cut: run.cut, stage: 1 });
-  run.say("a", { type: "warm", cut: run.cut, stage: 7 });
+  run.say("a", { type: "warm", cut: run.cut, gen: run.gen, stage: 1 });
+  run.say("a", { type: "warm", cut: run.cut, gen: run.gen, stage: 7 });
   run.join("spare");
-  run.say("spare", { type: "warm", cut: run.cut, stage: 0 });
-  run.say("a", { type: "warm", cut: run.cut + 1, stage: 0 });
+  run.say("spare", { type: "warm", cut: run.cut, gen: run.gen, stage: 0 });
+  run.say("a", { type: "warm", cut: run.cut + 1, gen: run.gen, stage: 0 });
   assert.equal(JSON.stringify(run.state.warm), before);
 });
 
@@ -296,6 +311,27 @@ Deno.test("maintain: who pauses gives its work away and stays; who resumes is pu
   run.commit();
   assert.deepEqual(run.layout(), ["b:0 a:1"]);
   assert.equal(run.state.stepsRedone, 0);
+});
+
+Deno.test("maintain: what a peer said of a stage before it let go of it proves nothing once it learns it anew", () => {
+  const run = RunHarness.training(["a", "b", "c"], { n_stage: 1, gradient_accumulation_steps: 3 });
+  const former = run.gen;
+  pause(run, "c");
+  run.commitOnly();
+  assert.deepEqual(run.layout(), ["a:02 b:1"], "c was not let go");
+  pause(run, "c", false);
+  run.commit();
+  assert.deepEqual(run.layout(), ["a:02 b:1 c?"]);
+  // What was under way when the view came is true of a state that is no longer there.
+  run.applied("c", 0, { gen: former, step: 0 });
+  run.applied("c", 0, { gen: former });
+  run.say("c", { type: "warm", cut: run.cut, gen: former, stage: 0 });
+  assert.deepEqual(run.layout(), ["a:02 b:1 c?"], "a peer without the state counts as a holder");
+  assert.ok(!run.state.warm["c"]?.includes(0));
+  run.logged("c", { gen: former });
+  assert.equal(run.state.logged[0]?.["c"], undefined);
+  run.applied("c", 0);
+  assert.deepEqual(run.layout(), ["a:02 b:1 c"]);
 });
 
 Deno.test("maintain: a stage that has lost its shadow gets another one", () => {

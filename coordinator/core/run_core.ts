@@ -6,6 +6,7 @@
 // (4) `committed` goes back only together with a new cut, to a complete snapshot, and the steps redone are counted and told.
 import type { PeerMessage, StateFile } from "../../peer/wire/control.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
+import { UNREAD_STATE } from "../../peer/wire/values.ts";
 import { holds, peersOf } from "../../peer/wire/view.ts";
 import { afterBoundary, complete, finish, sayDone } from "./boundary.ts";
 import { amendView } from "./amend.ts";
@@ -18,7 +19,7 @@ import {
   spreadWinners,
 } from "./commit.ts";
 import { createRunState } from "./create.ts";
-import { isHolder, isLearner } from "./holders.ts";
+import { isHolder, isLearner, isOfFormer } from "./holders.ts";
 import { offerState, settleLearners, timeOutTransfers, wantState } from "./learn.ts";
 import { wantsNewCut } from "./maintain.ts";
 import { countCosts, tellHolders } from "./stalls.ts";
@@ -169,10 +170,13 @@ function hear(turn: Turn, peer: PeerRecord, message: PeerMessage): void {
   }
 }
 
-function admit(turn: Turn, peer: PeerRecord, message: { blockMs: number; memoryBytes: number }): void {
+function admit(turn: Turn, peer: PeerRecord, message: PeerMessage & { type: "measured" }): void {
   peer.blockMs = Math.max(message.blockMs, 0.01);
   peer.memoryBytes = message.memoryBytes;
-  note(turn, "admitted", `${peer.id} measured: ${peer.blockMs.toFixed(1)} ms per block`);
+  if (message.gpuOptimizer === true) peer.gpuOptimizer = true;
+  if (message.kernels !== undefined && message.kernels !== "") peer.kernels = message.kernels;
+  const chosen = peer.kernels === undefined ? "" : `; ${peer.kernels}`;
+  note(turn, "admitted", `${peer.id} measured: ${peer.blockMs.toFixed(1)} ms per block${chosen}`);
   if (turn.s.view === null) return;
   turn.s.tidyDue = true;
   if (wantsNewCut(turn)) turn.s.replanDue = `${peer.id} joined`;
@@ -194,8 +198,10 @@ function openWhenReady(turn: Turn): void {
 }
 
 /** A holder's engine for a stage is built: it may be given work there. */
-function warm(turn: Turn, id: string, { cut, stage }: { cut: number; stage: number }): void {
+function warm(turn: Turn, id: string, message: PeerMessage & { type: "warm" }): void {
   const { s } = turn;
+  const { cut, stage } = message;
+  if (isOfFormer(s, id, message)) return;
   if (cut !== s.view?.cut || !holds(s.view.stages[stage], id) || s.warm[id]?.includes(stage)) return;
   (s.warm[id] ??= []).push(stage);
   s.tidyDue = true;
@@ -208,9 +214,12 @@ function applied(turn: Turn, id: string, message: PeerMessage & { type: "applied
   const holder = isHolder(s, stage, id);
   const learner = isLearner(s, stage, id);
   if (message.cut !== s.view?.cut || step >= s.committed || !(holder || learner)) return;
+  if (isOfFormer(s, id, message)) return;
   const own = s.applied[id] ??= {};
   own[stage] = Math.max(own[stage] ?? -1, step);
   settleRequests(turn);
+  // Nobody else has that state; if somebody learns it, the holder reads it and says it again with its hash.
+  if (hash === UNREAD_STATE) return;
   const hashes = s.stateHashes[step] ??= {};
   const first = hashes[stage];
   if (first === undefined && holder) hashes[stage] = hash;

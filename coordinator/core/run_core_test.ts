@@ -34,14 +34,14 @@ Deno.test("run core: a measurement of 0 ms still makes a usable peer", () => {
   assert.equal(run.state.status, "warming up");
 });
 
-Deno.test("run core: too little memory is a reason to wait, with both numbers", () => {
+Deno.test("run core: too little memory is a reason to wait, with what is needed, offered and missing", () => {
   const run = new RunHarness({ min_peers: 2 });
   run.join("a", { memoryBytes: 1 });
   run.join("b", { memoryBytes: 1 });
   assert.equal(run.state.status, "waiting");
   assert.match(
     run.state.reason,
-    /^too little memory: the model needs about \d+ MB and the peers offer 1 MB$/,
+    /^too little memory: stage 2 of 2 \(layer 2\) needs 1 MB and b has 0 MB for it; 1 MB are missing$/,
   );
   run.join("c");
   assert.equal(run.state.status, "warming up");
@@ -254,8 +254,8 @@ Deno.test("run core: messages of another generation, cut or step change nothing"
   for (const cut of [run.cut - 1, run.cut + 1]) {
     const place = { cut, step: 1, stage: 0 };
     const stale: PeerMessage[] = [
-      { type: "applied", ...place, step: 0, hash: "x" },
-      { type: "warm", cut, stage: 0 },
+      { type: "applied", ...place, gen: run.gen, step: 0, hash: "x" },
+      { type: "warm", cut, gen: run.gen, stage: 0 },
       { type: "losses", ...place, stage: 1, microBatches: [0], losses: [1] },
       { type: "want-total", ...place },
       { type: "no-total", ...place, to: "b" },

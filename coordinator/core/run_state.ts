@@ -24,6 +24,10 @@ export interface PeerRecord {
   /** Milliseconds of the synthetic block; 0 until measured. A peer without it gets no work. */
   blockMs: number;
   memoryBytes: number;
+  /** Which kernels its engine chose by measuring, in words; absent where it chooses none. */
+  kernels?: string;
+  /** Its engine can make a stage's steps on the GPU. */
+  gpuOptimizer?: boolean;
   paused: boolean;
   leaving: boolean;
   hidden: boolean;
@@ -149,6 +153,8 @@ export interface RunCoreState {
   loggers: Record<number, Record<number, string[]>>;
   /** How often a peer had another total than the first. */
   suspects: Record<string, number>;
+  /** Generation with which a peer became one of a stage's replicas in this cut, by "stage/peer"; absent: with the cut. */
+  replicaSince: Record<string, number>;
   /** Newest state hash that each learner told, by "stage/peer": it may speak before the holders do. */
   learnerHashes: Record<string, { step: number; hash: string }>;
   totalRequests: TotalRequest[];

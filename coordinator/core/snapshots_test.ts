@@ -31,8 +31,8 @@ function applied(
   run: RunHarness,
   { peer, stage, step }: { peer: string; stage: number; step: number },
 ): void {
-  const cut = run.state.view!.cut;
-  run.say(peer, { type: "applied", cut, step, stage, hash: hashOf(stage, step + 1) });
+  const { cut, gen } = run.state.view!;
+  run.say(peer, { type: "applied", cut, gen, step, stage, hash: hashOf(stage, step + 1) });
 }
 
 /** Of a stage's state with so many steps in it. */

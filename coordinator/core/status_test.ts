@@ -22,19 +22,27 @@ function beat(run: RunHarness, peer: string, counts: Partial<Heartbeat> = {}): v
 /** The open step is logged by every holder, `afterMs` after the commit before, and applied by all. */
 function commit(run: RunHarness, afterMs = STEP_MS): void {
   const { committed, view } = run.state;
-  const { cut } = view!;
+  const { cut, gen } = view!;
   run.now += afterMs;
   const sums = { gradNormSq: 1, saturated: 0, nonFinite: 0 };
   for (const { index, replicas } of view!.stages) {
     for (const { peer, learning } of replicas) {
       if (learning === true) continue;
-      run.say(peer, { type: "logged", cut, step: committed, stage: index, hash: `total ${index}`, ...sums });
+      run.say(peer, {
+        type: "logged",
+        cut,
+        gen,
+        step: committed,
+        stage: index,
+        hash: `total ${index}`,
+        ...sums,
+      });
     }
   }
   assert.equal(run.state.committed, committed + 1);
   for (const { index, replicas } of view!.stages) {
     for (const { peer } of replicas) {
-      run.say(peer, { type: "applied", cut, step: committed, stage: index, hash: "state" });
+      run.say(peer, { type: "applied", cut, gen, step: committed, stage: index, hash: "state" });
     }
   }
 }
@@ -229,11 +237,12 @@ Deno.test("status: sums stay when a peer goes, and a peer that counts anew is ad
 Deno.test("status: a peer whose total differed is named, and still counted when it is gone", () => {
   const run = shadowed();
   commit(run);
-  const { cut, stages } = run.state.view!;
+  const { cut, gen, stages } = run.state.view!;
   const [first, second] = stages[0]!.replicas.map((replica) => replica.peer);
   const total = {
     type: "logged" as const,
     cut,
+    gen,
     step: 1,
     stage: 0,
     gradNormSq: 1,

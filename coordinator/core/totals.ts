@@ -92,6 +92,16 @@ export function reroute(turn: Turn, gone: string): void {
   for (const request of [...s.totalRequests]) if (request.holder === gone) serve(turn, request);
 }
 
+/** A peer that lives has let go of a stage, and of its totals: what it was to send is asked of others. */
+export function rerouteStage(turn: Turn, stage: number, former: string): void {
+  const { s } = turn;
+  const others = ({ stage: of, peer }: TotalRequest) => of !== stage || peer !== former;
+  s.totalRequests = s.totalRequests.filter(others);
+  for (const request of [...s.totalRequests]) {
+    if (request.stage === stage && request.holder === former) serve(turn, request);
+  }
+}
+
 /** Somebody has logged or applied something: requests that found nobody are served, those fulfilled are dropped. */
 export function settleRequests(turn: Turn): void {
   const { s } = turn;

@@ -90,6 +90,16 @@ Deno.test("totals: when the holder that was asked has gone, another one is", () 
   assert.deepEqual(run.state.totalRequests.map((it) => it.holder), ["b"]);
 });
 
+Deno.test("totals: a holder that was asked and lets go of the stage, but stays, is not waited for", () => {
+  const run = behind();
+  assert.deepEqual(want(run), ["a to c: stage 0, step 0"]);
+  run.say("a", { type: "pause", paused: true });
+  run.logged("a");
+  const effects = run.logged("b");
+  assert.deepEqual(run.layout().map((stage) => stage.includes("a")), [false]);
+  assert.deepEqual(run.totalsAsked(effects), ["b to c: stage 0, step 0"]);
+});
+
 Deno.test("totals: who asked and has gone is served no more", () => {
   const run = behind();
   want(run);

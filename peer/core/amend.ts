@@ -58,8 +58,9 @@ function createInstance(plan: StagePlan, peer: string, baseStep: number): Instan
   const step = replica.learning === true ? null : baseStep;
   const { microBatches } = replica;
   const engine = step !== null && microBatches.length > 0 ? "ready" : "none";
+  const { optimizer = "exact" } = plan;
   const rest = { work: null, evaluation: null, applying: false, fetching: false, adopt: null };
-  return { plan, microBatches, step, engine, oldest: baseStep, ...rest };
+  return { plan, microBatches, step, engine, optimizer, oldest: baseStep, ...rest };
 }
 
 function amend(state: PeerState, view: View, out: PeerEffect[]): void {

@@ -1,7 +1,7 @@
 // Learning a stage: a state is believed only for its hash, the totals since are fetched one by one, and nothing that was
 // committed meanwhile is missed.
 import assert from "node:assert/strict";
-import { CUT, jobsOf, PeerHarness, said, stateFile } from "../../test/support/peer_harness.ts";
+import { CUT, GEN, jobsOf, PeerHarness, said, stateFile } from "../../test/support/peer_harness.ts";
 import type { PeerEffect } from "./peer_state.ts";
 
 /** g learns stage 1; three steps are committed when it comes. */
@@ -28,7 +28,7 @@ Deno.test("learner: fetches the state it is told of, adopts it by its hash, and 
   assert.ok(job?.job === "adopt" && job.step === 3 && job.file.hash === "state");
   assert.equal(peer.instance(1).step, null, "counted before it was checked");
   assert.deepEqual(said(peer.finish({ hash: "state" })), [
-    { type: "applied", cut: CUT, step: 2, stage: 1, hash: "state" },
+    { type: "applied", cut: CUT, gen: GEN, step: 2, stage: 1, hash: "state" },
   ]);
   assert.deepEqual([peer.instance(1).step, peer.instance(1).oldest], [3, 3]);
 });
@@ -84,7 +84,11 @@ Deno.test("learner: it takes part in the open step once it has caught up, but ha
   announce(peer, 3);
   fetched(peer, 3);
   peer.finish({ hash: "state" });
-  assert.deepEqual(said(peer.finish()), [{ type: "warm", cut: CUT, stage: 1 }], "its engine is built");
+  assert.deepEqual(
+    said(peer.finish()),
+    [{ type: "warm", cut: CUT, gen: GEN, stage: 1 }],
+    "its engine is built",
+  );
   assert.equal(peer.instance(1).work?.step, 3);
   for (const [from, set] of [["c", [0, 2]], ["d", [1, 3]]] as const) {
     assert.ok(peer.frame(from, peer.header("part", { set: [...set] })));

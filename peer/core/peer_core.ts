@@ -20,7 +20,7 @@ import {
   type PeerState,
 } from "./peer_state.ts";
 import { onReduced } from "./sums.ts";
-import { advanceTotal, ask, onTotal, push, sayAgain, sendTotal } from "./totals.ts";
+import { advanceTotal, ask, endGpuOptimizer, onTotal, placeOf, push, sayAgain, sendTotal } from "./totals.ts";
 
 /** Commits remembered for a learner whose state is still on its way. */
 const COMMITS_KEPT = 256;
@@ -209,8 +209,10 @@ export class PeerCore {
       case "op":
         return finishOp(s, { instance, job, result, out });
       case "engine":
-        instance.engine = instance.engine === "building" ? "ready" : instance.engine;
-        out.push({ do: "say", message: { type: "warm", cut: job.cut, stage: job.stage } });
+        // Otherwise it was built for the stage as it was held before, and went with it.
+        if (instance.engine !== "building") return;
+        instance.engine = "ready";
+        out.push({ do: "say", message: { type: "warm", ...placeOf(s), stage: job.stage } });
         return;
       case "sum":
         // Otherwise the view was amended meanwhile, and what counts is added up again.
@@ -231,6 +233,10 @@ export class PeerCore {
         return this.#onApplied(instance, { job, result, out });
       case "adopt":
         return this.#onAdopted(instance, { job, result, out });
+      case "exact":
+        // What was told after the step had no hash; learners are compared with this one.
+        if (job.step > 0) this.#sayApplied(instance, { step: job.step - 1, hash: result.hash ?? "", out });
+        return;
       case "export":
         return;
     }
@@ -270,7 +276,7 @@ export class PeerCore {
     instance: Instance,
     { step, hash, out }: { step: number; hash: string; out: PeerEffect[] },
   ): void {
-    const base = { cut: this.state.view!.cut, step, stage: instance.plan.index };
+    const base = { ...placeOf(this.state), step, stage: instance.plan.index };
     out.push({ do: "say", message: { type: "applied", ...base, hash } });
   }
 
@@ -294,6 +300,7 @@ export class PeerCore {
     if (s.view === null) return;
     if (s.loaded) {
       for (const instance of s.instances) {
+        endGpuOptimizer(s, instance);
         beginIfDue(s, instance, out);
         advanceTotal(s, instance, out);
       }

@@ -85,7 +85,7 @@ Deno.test("peer core: a step is logged once all frames are there, whatever their
       if (what !== order.at(-1)) assert.deepEqual(answers(effects), [], `logged after ${what} of ${order}`);
     }
     assert.deepEqual(answers(effects), [{
-      ...{ type: "logged", cut: CUT, step: 0, stage: 1, hash: "h", gradNormSq: 1, saturated: 0 },
+      ...{ type: "logged", cut: CUT, gen: GEN, step: 0, stage: 1, hash: "h", gradNormSq: 1, saturated: 0 },
       nonFinite: 0,
     }], order.join());
     assert.deepEqual(
@@ -154,7 +154,7 @@ Deno.test("peer core: an OPEN that comes while the commit is applied waits for i
   assert.equal(peer.instance(1).work?.step, 0);
   const effects = peer.finish({ hash: "state" });
   assert.deepEqual(said(effects), [
-    { type: "applied", cut: CUT, step: 0, stage: 1, hash: "state" },
+    { type: "applied", cut: CUT, gen: GEN, step: 0, stage: 1, hash: "state" },
   ]);
   assert.deepEqual([peer.instance(1).work?.step, peer.state.committed], [1, 1]);
 });
@@ -289,8 +289,8 @@ Deno.test("peer core: a shadow logs and applies what it is sent, and computes no
   assert.deepEqual(sends(effects), []);
   peer.commit(0);
   assert.deepEqual(said(peer.work(note)), [
-    { type: "applied", cut: CUT, step: 0, stage: 1, hash: "h" },
-    { type: "warm", cut: CUT, stage: 1 },
+    { type: "applied", cut: CUT, gen: GEN, step: 0, stage: 1, hash: "h" },
+    { type: "warm", cut: CUT, gen: GEN, stage: 1 },
   ]);
   assert.deepEqual(
     jobs,
@@ -301,7 +301,7 @@ Deno.test("peer core: a shadow logs and applies what it is sent, and computes no
 
 Deno.test("peer core: when the coordinator is back, it is told again what it may not have heard", () => {
   const peer = PeerHarness.inRound("c");
-  const warm = { type: "warm" as const, cut: CUT, stage: 1 };
+  const warm = { type: "warm" as const, cut: CUT, gen: GEN, stage: 1 };
   assert.deepEqual(said(peer.step({ type: "resumed" })), [warm], "nothing is done yet");
   feedStep(peer, 0, ["0", "2", "part"]);
   const before = said(peer.work());

@@ -2,7 +2,7 @@
 // in one thread and a snapshot of the state can be printed. No behaviour here; peer_core.ts is the one that decides.
 import type { Pass, PeerMessage, StateFile, StateSource } from "../wire/control.ts";
 import type { FrameHeader } from "../wire/frame.ts";
-import type { ModelSpec, RunConfig, StagePlan, View } from "../wire/run.ts";
+import type { ModelSpec, OptimizerId, RunConfig, StagePlan, View } from "../wire/run.ts";
 import type { Progress } from "../schedule/executor.ts";
 
 export type OpKind = "F" | "B" | "W";
@@ -68,13 +68,15 @@ export type Job =
     keep: number;
   }
   | { job: "export"; cut: number; step: number; stage: number }
+  /** Takes the state back from the GPU's optimizer; the result's hash is the state's. */
+  | { job: "exact"; cut: number; step: number; stage: number }
   /** Makes a fetched state the learner's. */
   | { job: "adopt"; cut: number; step: number; stage: number; plan: StagePlan; view: View; file: StateFile };
 
 export interface JobResult {
   /** op F in the last stage: mean loss of the micro-batch, nats. */
   loss?: number;
-  /** seal and install: hash of the step's total; apply and adopt: hash of the state. */
+  /** seal and install: hash of the step's total; apply, adopt and exact: hash of the state. */
   hash?: string;
   gradNormSq?: number;
   saturated?: number;
@@ -199,6 +201,8 @@ export interface Instance {
   step: number | null;
   /** ready: operations can run. stale: built, but without the newest parameters, as a shadow keeps it. */
   engine: "none" | "building" | "stale" | "ready";
+  /** How its steps are made; a plan that wants another way is followed between two steps. */
+  optimizer: OptimizerId;
   /** First step whose total is still in this holder's log. */
   oldest: number;
   work: StepWork | null;

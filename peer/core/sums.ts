@@ -42,6 +42,8 @@ export function sendSums(state: PeerState, instance: Instance, sending: Sending)
 
 function sendParts(state: PeerState, instance: Instance, { out, peers, recovery }: Sending): void {
   const { plan, microBatches: set } = instance;
+  // Its sum is on the GPU and nobody else's yet.
+  if (instance.optimizer === "gpu") return;
   const owners = shardOwners(plan);
   for (const to of peers) {
     if (to === state.id || (owners.length > 0 && !owners.includes(to))) continue;

@@ -147,16 +147,21 @@ export function onTotal(
   end.out.push({ do: "say", message: loggedOf(state, instance) });
 }
 
+/** What is said of an own stage is said of it as this view gave it: it may be let go of and learned anew in the same cut. */
+export function placeOf({ view, gen }: PeerState): { cut: number; gen: number } {
+  return { cut: view!.cut, gen };
+}
+
 export function loggedOf(state: PeerState, { work, plan }: Instance) {
   const { hash, facts, step } = work!;
-  return { type: "logged" as const, cut: state.view!.cut, step, stage: plan.index, hash, ...facts };
+  return { type: "logged" as const, ...placeOf(state), step, stage: plan.index, hash, ...facts };
 }
 
 /** What a coordinator that was away may not have heard. */
 export function sayAgain(state: PeerState, instance: Instance, out: PeerEffect[]): void {
   const { work, plan, engine } = instance;
   if (engine === "ready" || engine === "stale") {
-    out.push({ do: "say", message: { type: "warm", cut: state.view!.cut, stage: plan.index } });
+    out.push({ do: "say", message: { type: "warm", ...placeOf(state), stage: plan.index } });
   }
   if (work === null || work.step !== instance.step || instance.applying) return;
   if (Object.keys(work.losses).length > 0) out.push({ do: "say", message: lossesOf(state, instance) });
@@ -173,9 +178,10 @@ export function sendTotal(
 ): void {
   const { step, stage, to, out } = wanted;
   const { cut } = state.view!;
-  const inLog = instance !== undefined && instance.step !== null && step >= instance.oldest &&
-    step < instance.step;
-  const atHand = instance?.work?.step === step && (instance.work.total === "logged" || instance.applying);
+  const kept = instance?.optimizer === "exact";
+  const inLog = kept && instance.step !== null && step >= instance.oldest && step < instance.step;
+  const atHand = kept && instance.work?.step === step &&
+    (instance.work.total === "logged" || instance.applying);
   if (!inLog && !atHand) {
     return void out.push({ do: "say", message: { type: "no-total", cut, step, stage, to } });
   }
@@ -191,6 +197,18 @@ export function sendTotal(
     set,
   };
   out.push({ do: "send", frame: { ...base, fromStage: stage, toStage: stage, range: null, recovery: true } });
+}
+
+/**
+ * The plan says exact and the state is still on the GPU: it is taken back between two steps. From there on totals are kept for
+ * others; those before never were.
+ */
+export function endGpuOptimizer(state: PeerState, instance: Instance): void {
+  const { plan, optimizer, step, work } = instance;
+  const due = optimizer === "gpu" && plan.optimizer !== "gpu" && work === null;
+  if (!due || step === null) return;
+  Object.assign(instance, { optimizer: "exact", oldest: step });
+  push(state, { job: "exact", step, stage: plan.index });
 }
 
 type WithoutCut<T> = T extends unknown ? Omit<T, "cut"> : never;

@@ -2,6 +2,7 @@
 // meant for large models. Parameters and weight gradients are f32, and so are activations between layers: the same
 // micro-batch always gives the same bits, whichever peer computes it and (untied, codec raw32) wherever the model is cut.
 import { decodeTensor, encodeTensor } from "../codec/codec.ts";
+import { cpuMemory } from "../model/cpu_memory.ts";
 import { stageLayout } from "../model/layout.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
 import type { Encoded } from "../wire/run.ts";
@@ -9,7 +10,6 @@ import { stageForward, stageInputGrad, stageShape, stageWeightGrad } from "../..
 import { viewParams } from "../../shaders/reference/stage.ts";
 import type { StagePending, StageReferenceInput, StageSaved } from "../../shaders/reference/stage.ts";
 import type { StageParams, StageShape } from "../../shaders/reference/stage.ts";
-import { cpuMemory } from "./cpu_memory.ts";
 import type { StageBuild, StageEngine, StageInput, StageMemory, StageOutput } from "./engine.ts";
 
 /** A slot goes free -> forward done (saved) -> backward done (pending too) -> free. */

@@ -3,12 +3,12 @@
 import assert from "node:assert/strict";
 import { stageForward, stageInputGrad, stageShape, viewParams } from "../../shaders/reference/stage.ts";
 import { randomArray, randomTokens, relativeError } from "../../shaders/reference/check.ts";
+import { cpuSlotBytes } from "../model/cpu_memory.ts";
 import { findTensor, splitLayers, stageLayout, wholeModel } from "../model/layout.ts";
 import type { StageLayout } from "../model/layout.ts";
 import { ShoalError } from "../wire/errors.ts";
 import type { CodecId, Encoded, ModelSpec, StageSpec } from "../wire/run.ts";
 import { createCpuEngine } from "./cpu.ts";
-import { cpuSlotBytes } from "./cpu_memory.ts";
 import type { StageEngine } from "./engine.ts";
 
 const spec: ModelSpec = {

@@ -1,6 +1,8 @@
 // The contract of whatever computes one stage instance. Shapes are fixed at build; a step allocates nothing.
 // Implementations: wgsl.ts (GPU kernels) and cpu.ts (double-precision twins). Neither knows peers, links or steps.
-import type { CodecId, Encoded, ModelSpec, StageSpec } from "../wire/run.ts";
+import type { StepOptions } from "../exact/optimizer.ts";
+import type { StageState } from "../exact/state.ts";
+import type { CodecId, Encoded, ModelSpec, OptimizerId, RecomputeId, StageSpec } from "../wire/run.ts";
 
 /** What a stage is built from. B = batchSize sequences of T = spec.block_size tokens form one micro-batch. */
 export interface StageBuild {
@@ -11,6 +13,10 @@ export interface StageBuild {
   slots: number;
   codecForward: CodecId;
   codecBackward: CodecId;
+  /** What B computes again instead of keeping it in the slot. Default none. */
+  recompute?: RecomputeId;
+  /** gpu: with room for the state on the device, if the engine can. Default exact. */
+  optimizer?: OptimizerId;
 }
 
 /** Tokens and targets are [B*T] row-major; the first stage reads tokens, the last stage reads targets. */
@@ -34,6 +40,36 @@ export interface StageMemory {
   scratch: number;
 }
 
+/** What is told of a step's gradient. */
+export interface GradientFacts {
+  /** Squared norm of the mean over the step's micro-batches. */
+  gradNormSq: number;
+  /** Values cut to a limit, and values that were not finite and count as 0. */
+  saturated: number;
+  nonFinite: number;
+}
+
+/** A state without its layout and step, which its holder knows. */
+export type StateValues = Pick<StageState, "params" | "m" | "v" | "exponents">;
+
+/**
+ * The optimizer on the device: sum of gradients, moments and step live where F, B and W run. Equal to peer/exact within
+ * f32's rounding; only for a stage that nobody else holds.
+ */
+export interface StageOptimizer {
+  /** Uploads a whole state and frees every slot; from here on the engine trains it until load() of the engine. */
+  load(state: StateValues): Promise<void>;
+  /** The sum becomes zero. */
+  begin(): Promise<void>;
+  /** W: adds the slot's weight gradient to the sum; frees the slot. */
+  addGradient(slot: number): Promise<void>;
+  facts(microBatches: number): Promise<GradientFacts>;
+  /** One step with the sum, on a state of `step` committed steps; also after facts() of the same sum only. */
+  apply(step: number, options: StepOptions): Promise<void>;
+  /** The state as it is now. */
+  read(): Promise<StateValues>;
+}
+
 export interface StageEngine {
   /** What a person reads: implementation and adapter, such as "wgsl on llvmpipe (dawn)". */
   readonly name: string;
@@ -45,6 +81,8 @@ export interface StageEngine {
   backward(slot: number, gradient: Encoded | null): Promise<Encoded | null>;
   /** W: flat f32 weight gradient (layout order, mean over this micro-batch's tokens); frees `slot`. */
   weightGrad(slot: number): Promise<Float32Array>;
+  /** Present in engines that can, if they were built with optimizer gpu. */
+  readonly optimizer?: StageOptimizer;
   /** Bytes, predicted from the shapes; equals what was allocated. */
   memory(): StageMemory;
   destroy(): void;

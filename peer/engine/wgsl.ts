@@ -1,25 +1,48 @@
 // The stage engine on the GPU: uploads inputs, runs the pre-built operations F, B and W, hands results back.
 // It plans nothing (wgsl_plan.ts) and writes no WGSL. Operations run one after the other; a step makes no GPU object.
+import { arenaLimits } from "../gpu/arena.ts";
 import type { GpuDevice } from "../gpu/device.ts";
-import { wideTiles } from "../gpu/kernels/matmul.ts";
+import { tokenLookup } from "../gpu/kernels/embedding.ts";
+import { type MatmulChoice, matmulTraits, presumedChoice } from "../gpu/kernels/matmul.ts";
 import { rotaryTable } from "../gpu/kernels/rotary.ts";
 import { Program } from "../gpu/program.ts";
+import { blockTensor, weightsInBackward } from "../model/block_tensors.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
 import type { Encoded } from "../wire/run.ts";
-import type { StageBuild, StageEngine, StageInput, StageMemory, StageOutput } from "./engine.ts";
+import type {
+  StageBuild,
+  StageEngine,
+  StageInput,
+  StageMemory,
+  StageOptimizer,
+  StageOutput,
+} from "./engine.ts";
 import { decodePlan, fromEncoded, toEncoded } from "./wgsl_codec.ts";
+import { WgslOptimizer } from "./wgsl_optimizer.ts";
+import { addGradientName } from "./wgsl_optimizer_plan.ts";
 import { type SlotName, slotTensor } from "./wgsl_names.ts";
+import { partName } from "./wgsl_params.ts";
 import { backwardName, forwardName, planStage, type StageProgram, weightGradName } from "./wgsl_plan.ts";
 
 /** What a slot holds, in the order of a micro-batch's life. */
 type SlotState = "free" | "forward done" | "backward done";
 
+export interface WgslEngineOptions {
+  /** Which kernels compute the matrix products; default: what is presumed of the adapter (tune.ts measures). */
+  matmul?: MatmulChoice;
+}
+
 /**
  * Builds a stage on an open device, with zero parameters until load.
  * Errors: out-of-memory with the bytes wanted, shader-invalid, internal.
  */
-export async function createWgslEngine(gpu: GpuDevice, build: StageBuild): Promise<StageEngine> {
-  const stage = planStage(build, { software: gpu.software, wideTiles: wideTiles(gpu.adapterName) });
+export async function createWgslEngine(
+  gpu: GpuDevice,
+  build: StageBuild,
+  { matmul = presumedChoice(matmulTraits(gpu)) }: WgslEngineOptions = {},
+): Promise<StageEngine> {
+  const limits = arenaLimits(gpu.limits);
+  const stage = planStage(build, { software: gpu.software, matmul, limits });
   const program = await Program.build(gpu, stage.plan);
   const { T, D } = stage.planning;
   program.upload("angles", bytesOf(rotaryTable(T, D, build.spec.rope_theta)));
@@ -28,9 +51,17 @@ export async function createWgslEngine(gpu: GpuDevice, build: StageBuild): Promi
 
 class WgslEngine implements StageEngine {
   readonly name: string;
+  readonly optimizer?: StageOptimizer;
   readonly #stage: StageProgram;
   readonly #program: Program;
   readonly #slots: SlotState[];
+  /** With recomputation: the slot whose weight gradient B has left on the GPU, and those that had to make room. */
+  #unread: number | null = null;
+  readonly #read = new Map<number, Float32Array>();
+  /** With recomputation and the GPU's optimizer: slots whose gradient was summed to make room. */
+  readonly #summed = new Set<number>();
+  /** The optimizer on the GPU has the state: gradients that make room are summed, not read back. */
+  #sums = false;
   #tail: Promise<unknown> = Promise.resolve();
 
   constructor(gpu: GpuDevice, stage: StageProgram, program: Program) {
@@ -38,17 +69,44 @@ class WgslEngine implements StageEngine {
     this.#stage = stage;
     this.#program = program;
     this.#slots = new Array<SlotState>(stage.planning.build.slots).fill("free");
+    if (stage.planning.build.optimizer === "gpu") this.optimizer = this.#createOptimizer();
+  }
+
+  #createOptimizer(): StageOptimizer {
+    return new WgslOptimizer({
+      ...{ planning: this.#stage.planning, program: this.#program },
+      alone: (operation) => this.#alone(operation),
+      loaded: () => this.#loaded(true),
+      takeSlot: (slot) => {
+        this.#expect(slot, "backward done");
+        if (this.#unread === slot) this.#unread = null;
+        this.#slots[slot] = "free";
+        return !this.#summed.delete(slot);
+      },
+    });
+  }
+
+  /** New parameters: every slot is free. */
+  #loaded(sums: boolean): void {
+    this.#sums = sums;
+    this.#slots.fill("free");
+    this.#unread = null;
+    this.#read.clear();
+    this.#summed.clear();
   }
 
   load(params: Float32Array): Promise<void> {
     return this.#alone(() => {
-      const { size } = this.#stage.planning.layout;
+      const { layout: { size }, parts } = this.#stage.planning;
       if (params.length !== size) {
         const text = `${params.length} parameters do not fit a stage of ${size}; reload the state`;
         throw new ShoalError("bad-state", text);
       }
-      this.#program.upload("params", bytesOf(params));
-      this.#slots.fill("free");
+      for (const part of parts) {
+        const { offset, size } = part;
+        this.#program.upload(partName("params", part), bytesOf(params.subarray(offset, offset + size)));
+      }
+      this.#loaded(false);
       return Promise.resolve();
     });
   }
@@ -70,14 +128,17 @@ class WgslEngine implements StageEngine {
   backward(slot: number, gradient: Encoded | null): Promise<Encoded | null> {
     return this.#alone(async () => {
       this.#expect(slot, "forward done");
-      const { build, layers } = this.#stage.planning;
+      const { planning } = this.#stage;
+      const { build } = planning;
       const shape = this.#stage.backwardShape;
       assert(build.stage.head === (gradient === null), "exactly the last stage is given no gradient");
       if (gradient) {
-        const { upload } = decodePlan(shape, slotTensor(slot, "dx", layers));
+        const { upload } = decodePlan(shape, blockTensor(planning, slot)("dx", planning.layers));
         this.#program.upload(upload, fromEncoded(shape, gradient));
       }
+      await this.#makeRoom();
       const bytes = await this.#program.run(backwardName(slot));
+      if (weightsInBackward(build)) this.#unread = slot;
       const output = build.stage.embed ? null : toEncoded(shape, bytes);
       this.#slots[slot] = "backward done";
       return output;
@@ -87,10 +148,29 @@ class WgslEngine implements StageEngine {
   weightGrad(slot: number): Promise<Float32Array> {
     return this.#alone(async () => {
       this.#expect(slot, "backward done");
-      const bytes = await this.#program.run(weightGradName(slot));
+      const grad = this.#read.get(slot) ?? await this.#gradient(slot);
+      this.#read.delete(slot);
+      if (this.#unread === slot) this.#unread = null;
       this.#slots[slot] = "free";
-      return new Float32Array(bytes);
+      return grad;
     });
+  }
+
+  async #gradient(slot: number): Promise<Float32Array> {
+    return new Float32Array(await this.#program.run(weightGradName(slot)));
+  }
+
+  /** There is one gradient on the GPU: a B that writes it first brings another slot's to the CPU, or to the sum. */
+  async #makeRoom(): Promise<void> {
+    const slot = this.#unread;
+    if (slot === null) return;
+    this.#unread = null;
+    if (!this.#sums) {
+      this.#read.set(slot, await this.#gradient(slot));
+      return;
+    }
+    await this.#program.run(addGradientName(slot));
+    this.#summed.add(slot);
   }
 
   memory(): StageMemory {
@@ -104,18 +184,25 @@ class WgslEngine implements StageEngine {
   #uploadInput(slot: SlotName, input: StageInput): void {
     const { build, R } = this.#stage.planning;
     const { embed, head } = build.stage;
-    if (embed) this.#uploadIds(slotTensor(slot, "tokens"), input.tokens);
-    else {
+    if (embed) {
+      const tokens = this.#uploadIds(slotTensor(slot, "tokens"), input.tokens);
+      if (slot !== "eval") {
+        this.#program.upload(
+          slotTensor(slot, "lookup"),
+          bytesOf(tokenLookup(tokens, this.#stage.planning.V)),
+        );
+      }
+    } else {
       assert(input.activation, `stage ${build.stage.index} needs an activation [${R}, C]`);
       const shape = this.#stage.forwardShape;
-      const { upload } = decodePlan(shape, slotTensor(slot, "x", 0));
+      const { upload } = decodePlan(shape, blockTensor(this.#stage.planning, slot)("x", 0));
       this.#program.upload(upload, fromEncoded(shape, input.activation));
     }
     if (head) this.#uploadIds(slotTensor(slot, "targets"), input.targets);
   }
 
   /** The kernels index the vocabulary with these, so they are checked here. */
-  #uploadIds(tensor: string, ids: Uint32Array | undefined): void {
+  #uploadIds(tensor: string, ids: Uint32Array | undefined): Uint32Array {
     const { R, V } = this.#stage.planning;
     assert(ids?.length === R, `${tensor}: ${ids?.length} ids instead of ${R}`);
     const bad = ids.find((id) => id >= V);
@@ -126,6 +213,7 @@ class WgslEngine implements StageEngine {
       );
     }
     this.#program.upload(tensor, bytesOf(ids));
+    return ids;
   }
 
   #expect(slot: number, state: SlotState): void {

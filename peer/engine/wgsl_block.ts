@@ -1,15 +1,24 @@
-// Dispatch plans of one transformer block: F, B and W, the twin of shaders/reference/block.ts.
-// Norm outputs and the SwiGLU's output are recomputed in W rather than kept: they cost one pass, not a matmul.
-import { attentionDeltaSpec, attentionKernels } from "../gpu/kernels/attention.ts";
-import { swigluBackwardSpec } from "../gpu/kernels/swiglu.ts";
-import type { TensorRef } from "../gpu/arena.ts";
+// Dispatch plans of one transformer block: F, B and W, the twin of shaders/reference/block.ts. What F does not keep B makes
+// again, by the same dispatches and so with the same bits. B leaves the factors of W's products in place of what it used up.
+import { attentionKernels } from "../gpu/kernels/attention.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
-import { layerWeights, qkvWidth, type SlotName, slotTensor, type StagePlanning } from "./wgsl_names.ts";
-import { matmul, rmsnorm, rmsnormGrads, rotate, swiglu } from "./wgsl_ops.ts";
+import { type BlockTensor, blockTensor, qkvGradient, recomputeOf } from "../model/block_tensors.ts";
+import { layerWeights, qkvWidth, type SlotName, type StagePlanning } from "./wgsl_names.ts";
+import {
+  gainGrad,
+  matmul,
+  rmsnorm,
+  rmsnormBackward,
+  rotate,
+  swiglu,
+  swigluBackward,
+  weightMatmul,
+} from "./wgsl_ops.ts";
 
-/** The block's kept tensors by name, in one slot. */
-function names(slot: SlotName, layer: number): (name: string) => string {
-  return (name) => slotTensor(slot, name, layer);
+/** The block's tensors by name. */
+function names(p: StagePlanning, slot: SlotName, layer: number): (name: BlockTensor) => string {
+  const tensor = blockTensor(p, slot);
+  return (name) => tensor(name, layer);
 }
 
 function attentionParams({ R, T, H, Hk, D }: StagePlanning): DispatchPlan["params"] {
@@ -18,114 +27,112 @@ function attentionParams({ R, T, H, Hk, D }: StagePlanning): DispatchPlan["param
 
 /** x -> the next layer's x. */
 export function blockForward(p: StagePlanning, slot: SlotName, layer: number): DispatchPlan[] {
-  const { R, C, H, D, I } = p;
-  const t = names(slot, layer);
-  const w = layerWeights(p, "params", layer);
-  const attention = attentionKernels(D, p.software);
-  const [x, qkv, attended, middle] = [t("x"), t("qkv"), t("attended"), t("middle")];
+  const { R, C, I } = p;
+  const t = names(p, slot, layer);
+  const { down } = layerWeights(p, "params", layer);
+  const out = blockTensor(p, slot)("x", layer + 1);
   return [
-    rmsnorm(p, { x, gain: w.attentionNorm, rstd: t("attention rstd"), y: "normed" }),
-    matmul(p, "nt", { M: R, N: qkvWidth(p), K: C, a: "normed", b: w.qkv, out: qkv }),
-    rotate(p, qkv, 1),
-    {
-      spec: attention.forward,
-      params: attentionParams(p),
-      overrides: attention.overrides,
-      tensors: { qkv, out: attended, lse: t("lse") },
-    },
-    matmul(p, "nt", { M: R, N: C, K: H * D, a: attended, b: w.project, residual: x, out: middle }),
-    rmsnorm(p, { x: middle, gain: w.mlpNorm, rstd: t("mlp rstd"), y: "normed" }),
-    matmul(p, "nt", { M: R, N: 2 * I, K: C, a: "normed", b: w.gateUp, out: t("gate up") }),
-    swiglu(p, t("gate up"), "act"),
-    matmul(p, "nt", {
-      M: R,
-      N: C,
-      K: I,
-      a: "act",
-      b: w.down,
-      residual: middle,
-      out: slotTensor(slot, "x", layer + 1),
-    }),
+    ...attend(p, slot, layer),
+    ...gate(p, slot, layer),
+    swiglu(p, t("gate up"), t("act")),
+    matmul(p, "nt", { M: R, N: C, K: I, a: t("act"), b: down, residual: t("middle"), out }),
   ];
+}
+
+/** x -> qkv, attended and lse. */
+function attend(p: StagePlanning, slot: SlotName, layer: number): DispatchPlan[] {
+  const { R, C, D } = p;
+  const t = names(p, slot, layer);
+  const w = layerWeights(p, "params", layer);
+  const { forward: spec, overrides } = attentionKernels(D, p.software);
+  const tensors = { qkv: t("qkv"), out: t("attended"), lse: t("lse") };
+  return [
+    rmsnorm(p, { x: t("x"), gain: w.attentionNorm, rstd: t("attention rstd"), y: "normed" }),
+    matmul(p, "nt", { M: R, N: qkvWidth(p), K: C, a: "normed", b: w.qkv, out: t("qkv") }),
+    rotate(p, t("qkv")),
+    { spec, params: attentionParams(p), overrides, tensors },
+  ];
+}
+
+/** x and attended -> middle and gate up. */
+function gate(p: StagePlanning, slot: SlotName, layer: number): DispatchPlan[] {
+  const { R, C, H, D, I } = p;
+  const t = names(p, slot, layer);
+  const w = layerWeights(p, "params", layer);
+  return [
+    matmul(p, "nt", {
+      ...{ M: R, N: C, K: H * D, a: t("attended"), b: w.project },
+      ...{ residual: t("x"), out: t("middle") },
+    }),
+    rmsnorm(p, { x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd"), y: "normed" }),
+    matmul(p, "nt", { M: R, N: 2 * I, K: C, a: "normed", b: w.gateUp, out: t("gate up") }),
+  ];
+}
+
+/** What B reads and F has not kept. */
+export function blockAgain(p: StagePlanning, slot: number, layer: number): DispatchPlan[] {
+  const recompute = recomputeOf(p.build);
+  if (recompute === "none") return [];
+  return [...attend(p, slot, layer), ...(recompute === "block" ? gate(p, slot, layer) : [])];
 }
 
 /** The next layer's dx -> dx, keeping the gradients that W multiplies. */
 export function blockBackward(p: StagePlanning, slot: number, layer: number): DispatchPlan[] {
   const { R, C, I } = p;
-  const t = names(slot, layer);
+  const t = names(p, slot, layer);
   const w = layerWeights(p, "params", layer);
-  const dout = slotTensor(slot, "dx", layer + 1);
+  const dout = blockTensor(p, slot)("dx", layer + 1);
   return [
-    matmul(p, "nn", { M: R, N: I, K: C, a: dout, b: w.down, out: "act" }),
-    {
-      spec: swigluBackwardSpec,
-      params: { R, I },
-      tensors: { gate_up: t("gate up"), dout: "act", dgate_up: t("dgate up") },
-    },
-    matmul(p, "nn", { M: R, N: C, K: 2 * I, a: t("dgate up"), b: w.gateUp, out: "dnormed" }),
-    ...rmsnormGrads(p, {
+    matmul(p, "nn", { M: R, N: I, K: C, a: dout, b: w.down, out: t("act") }),
+    swigluBackward(p, t("gate up"), t("act")),
+    matmul(p, "nn", { M: R, N: C, K: 2 * I, a: t("gate up"), b: w.gateUp, out: "dnormed" }),
+    rmsnormBackward(p, {
       ...{ dy: "dnormed", x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd") },
-      ...{ dres: dout, dx: t("dmiddle"), dgain: t("dmlp gain") },
+      ...{ dres: dout, dx: t("dmiddle"), partial: t("mlp partial") },
     }),
-    ...attentionBackward(p, t, w.project),
-    matmul(p, "nn", { M: R, N: C, K: qkvWidth(p), a: t("dqkv"), b: w.qkv, out: "dnormed" }),
-    ...rmsnormGrads(p, {
+    ...attentionBackward(p, slot, layer),
+    matmul(p, "nn", {
+      ...{ M: R, N: C, K: qkvWidth(p), b: w.qkv },
+      ...{ a: qkvGradient(p, slot, layer), out: "dnormed" },
+    }),
+    rmsnormBackward(p, {
       ...{ dy: "dnormed", x: t("x"), gain: w.attentionNorm, rstd: t("attention rstd") },
-      ...{ dres: t("dmiddle"), dx: t("dx"), dgain: t("dattention gain") },
+      ...{ dres: t("dmiddle"), dx: t("dx"), partial: t("attention partial") },
     }),
   ];
 }
 
-/** dmiddle -> dqkv before rotary. */
-function attentionBackward(
-  p: StagePlanning,
-  t: (name: string) => string,
-  project: TensorRef,
-): DispatchPlan[] {
+/** dmiddle -> the gradient of qkv before rotation; attended's own is in `dnormed`. */
+function attentionBackward(p: StagePlanning, slot: number, layer: number): DispatchPlan[] {
   const { R, C, H, D } = p;
-  const grads = { qkv: t("qkv"), dout: "dattended", lse: t("lse"), delta: "delta", dqkv: t("dqkv") };
-  const params = attentionParams(p);
+  const t = names(p, slot, layer);
+  const { project } = layerWeights(p, "params", layer);
   const { queryGrad, keyValueGrad, overrides } = attentionKernels(D, p.software);
+  const params = attentionParams(p);
+  const tensors = {
+    ...{ qkv: t("qkv"), out: t("attended"), dout: "dnormed", lse: t("lse"), angles: "angles" },
+    ...{ delta: "delta", dqkv: qkvGradient(p, slot, layer) },
+  };
   return [
-    matmul(p, "nn", { M: R, N: H * D, K: C, a: t("dmiddle"), b: project, out: "dattended" }),
-    {
-      spec: attentionDeltaSpec,
-      params: { R, H, D },
-      tensors: { dout: "dattended", out: t("attended"), delta: "delta" },
-    },
-    { spec: queryGrad, params, overrides, tensors: grads },
-    { spec: keyValueGrad, params, overrides, tensors: grads },
-    rotate(p, t("dqkv"), -1),
+    matmul(p, "nn", { M: R, N: H * D, K: C, a: t("dmiddle"), b: project, out: "dnormed" }),
+    { spec: queryGrad, params, overrides, tensors },
+    { spec: keyValueGrad, params, overrides, tensors },
   ];
 }
 
-/** Gradients of the four weight matrices; the gains' were made in B and are copied (blockGainCopies). */
+/** Gradients of the four weight matrices and two gains. B has left the norms' outputs in `x` and `middle`. */
 export function blockWeightGrad(p: StagePlanning, slot: number, layer: number): DispatchPlan[] {
   const { R, C, H, D, I } = p;
-  const t = names(slot, layer);
-  const w = layerWeights(p, "params", layer);
+  const t = names(p, slot, layer);
   const g = layerWeights(p, "gradient", layer);
-  const dout = slotTensor(slot, "dx", layer + 1);
+  const dout = blockTensor(p, slot)("dx", layer + 1);
+  const dqkv = qkvGradient(p, slot, layer);
   return [
-    swiglu(p, t("gate up"), "act"),
-    matmul(p, "tn", { M: C, N: I, K: R, a: dout, b: "act", out: g.down }),
-    rmsnorm(p, { x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd"), y: "normed" }),
-    matmul(p, "tn", { M: 2 * I, N: C, K: R, a: t("dgate up"), b: "normed", out: g.gateUp }),
-    matmul(p, "tn", { M: C, N: H * D, K: R, a: t("dmiddle"), b: t("attended"), out: g.project }),
-    rmsnorm(p, { x: t("x"), gain: w.attentionNorm, rstd: t("attention rstd"), y: "normed" }),
-    matmul(p, "tn", { M: qkvWidth(p), N: C, K: R, a: t("dqkv"), b: "normed", out: g.qkv }),
-  ];
-}
-
-export function blockGainCopies(
-  p: StagePlanning,
-  slot: number,
-  layer: number,
-): { from: string; to: TensorRef }[] {
-  const g = layerWeights(p, "gradient", layer);
-  const t = names(slot, layer);
-  return [
-    { from: t("dattention gain"), to: g.attentionNorm },
-    { from: t("dmlp gain"), to: g.mlpNorm },
+    ...weightMatmul(p, { M: C, N: I, K: R, a: dout, b: t("act"), out: g.down }),
+    ...weightMatmul(p, { M: 2 * I, N: C, K: R, a: t("gate up"), b: t("middle"), out: g.gateUp }),
+    ...weightMatmul(p, { M: C, N: H * D, K: R, a: t("dmiddle"), b: t("attended"), out: g.project }),
+    ...weightMatmul(p, { M: qkvWidth(p), N: C, K: R, a: dqkv, b: t("x"), out: g.qkv }),
+    gainGrad(p, t("attention partial"), g.attentionNorm),
+    gainGrad(p, t("mlp partial"), g.mlpNorm),
   ];
 }

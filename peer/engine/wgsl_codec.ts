@@ -1,9 +1,8 @@
 // The boundary of a stage on the GPU: plans that encode what leaves and decode what enters, and the bytes to upload.
 // Bytes that came from another peer are judged here (peer/codec) before any of them reaches the GPU.
-import { checkEncoded, payloadBytes } from "../codec/codec.ts";
-import type { TensorRef, TensorRequest } from "../gpu/arena.ts";
+import { checkEncoded } from "../codec/codec.ts";
+import type { TensorRef } from "../gpu/arena.ts";
 import {
-  amaxChunk,
   amaxChunksSpec,
   amaxExponentSpec,
   decodeF16sSpec,
@@ -12,34 +11,12 @@ import {
   encodeI8b64Spec,
 } from "../gpu/kernels/codec.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
+import { amaxChunk, boundaryBytes, type BoundaryShape } from "../model/stage_tensors.ts";
 import { EXPONENT_MAX } from "../wire/frame.ts";
 import { ShoalError } from "../wire/errors.ts";
-import type { CodecId, Encoded } from "../wire/run.ts";
+import type { Encoded } from "../wire/run.ts";
 
 const WORD_BYTES = 4;
-
-/** A [rows, cols] tensor in one codec. */
-export interface BoundaryShape {
-  codec: CodecId;
-  rows: number;
-  cols: number;
-}
-
-/** Exponent word and payload; raw32 has no exponent and is the tensor itself. */
-export function boundaryBytes({ codec, rows, cols }: BoundaryShape): number {
-  return WORD_BYTES + payloadBytes(codec, rows, cols);
-}
-
-/** What encoding (or decoding) needs beside the tensor: the words, and the maxima of the exponent's first pass. */
-export function boundaryTensors(shapes: readonly BoundaryShape[]): TensorRequest[] {
-  if (shapes.length === 0) return [];
-  const { rows, cols } = shapes[0]!;
-  const n = rows * cols;
-  return [
-    { name: "encoded", bytes: Math.max(...shapes.map(boundaryBytes)) },
-    { name: "maxima", bytes: Math.ceil(n / amaxChunk(n)) * WORD_BYTES },
-  ];
-}
 
 /** Encodes `values` and names what a readback must bring. */
 export function encodePlan(

@@ -1,147 +1,149 @@
 // Dispatch plans of a model's two ends: the embedding, and final norm with vocabulary head.
-// Logits exist for HEAD_TILE vocabulary entries at a time; B and W recompute them instead of keeping [R, V].
+// Logits exist for one tile of the vocabulary at a time; B and W make them again instead of keeping [R, V].
 import { embeddingForwardSpec, embeddingWeightGradSpec } from "../gpu/kernels/embedding.ts";
-import { headLogitGradSpec, headLossSpec, sumRowsSpec } from "../gpu/kernels/head.ts";
+import { headLogitGradSpec, headLossGroupSpec, headLossSpec, sumRowsSpec } from "../gpu/kernels/head.ts";
+import type { TensorRef } from "../gpu/arena.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
 import { EMBEDDING_NAME } from "../model/layout.ts";
+import { blockTensor, weightsInBackward } from "../model/block_tensors.ts";
+import { distinctTokensMax } from "../model/stage_tensors.ts";
 import {
-  HEAD_TILE,
   headName,
   type SlotName,
   slotTensor,
   type StagePlanning,
-  vocabularyRows,
+  vocabularyParts,
+  type VocabularyRows,
+  vocabularyTiles,
   weightSlice,
 } from "./wgsl_names.ts";
-import { matmul, rmsnorm, rmsnormGrads } from "./wgsl_ops.ts";
+import { gainGrad, matmul, rmsnorm, rmsnormBackward } from "./wgsl_ops.ts";
 
 const FINAL_NORM = "model.norm.weight";
 
-export function embeddingForward(p: StagePlanning, slot: SlotName): DispatchPlan {
-  return {
+/** Each part of the table fills the rows whose token lies in it. */
+export function embeddingForward(p: StagePlanning, slot: SlotName): DispatchPlan[] {
+  return vocabularyParts(p, "params", EMBEDDING_NAME).map(({ from, count, slice }) => ({
     spec: embeddingForwardSpec,
-    params: { R: p.R, C: p.C },
-    tensors: {
-      tokens: slotTensor(slot, "tokens"),
-      table: weightSlice(p, "params", { first: EMBEDDING_NAME }),
-      out: slotTensor(slot, "x", 0),
-    },
-  };
+    params: { R: p.R, C: p.C, vocabOffset: from, count },
+    tensors: { tokens: slotTensor(slot, "tokens"), table: slice, out: blockTensor(p, slot)("x", 0) },
+  }));
 }
 
-/** Adds to the head's gradient where both are one tensor, which therefore must be there already. */
-export function embeddingWeightGrad(p: StagePlanning, slot: number): DispatchPlan {
-  const shared = p.build.stage.head && headName(p) === EMBEDDING_NAME;
-  return {
+/** Where the head shares the table its gradient covers every row; else only the rows of tokens that occur are written. */
+export function embeddingClears(p: StagePlanning): TensorRef[] {
+  if (p.build.stage.head && headName(p) === EMBEDDING_NAME) return [];
+  return vocabularyParts(p, "gradient", EMBEDDING_NAME).map(({ slice }) => slice);
+}
+
+/** Adds to what the head's gradient, or clearing, has left in the table's gradient. */
+export function embeddingWeightGrad(p: StagePlanning, slot: number): DispatchPlan[] {
+  const E = distinctTokensMax(p);
+  return vocabularyParts(p, "gradient", EMBEDDING_NAME).map(({ from, count, slice }) => ({
     spec: embeddingWeightGradSpec,
-    params: { R: p.R, C: p.C, V: p.V, accumulate: shared ? 1 : 0 },
-    tensors: {
-      tokens: slotTensor(slot, "tokens"),
-      dout: slotTensor(slot, "dx", 0),
-      dtable: weightSlice(p, "gradient", { first: EMBEDDING_NAME }),
-    },
-  };
+    params: { R: p.R, C: p.C, E, vocabOffset: from, count },
+    tensors: { lookup: slotTensor(slot, "lookup"), dout: blockTensor(p, slot)("dx", 0), dtable: slice },
+  }));
 }
 
 /** Final norm of the last x into `normed`. */
 function finalNorm(p: StagePlanning, slot: SlotName): DispatchPlan {
   return rmsnorm(p, {
-    x: slotTensor(slot, "x", p.layers),
+    x: blockTensor(p, slot)("x", p.layers),
     gain: weightSlice(p, "params", { first: FINAL_NORM }),
     rstd: slotTensor(slot, "final rstd"),
     y: "normed",
   });
 }
 
+/** The final norm's output -> `logits` [R, count] of one tile of the vocabulary. */
+function logits(p: StagePlanning, { count, slice }: VocabularyRows, normed: TensorRef): DispatchPlan {
+  return matmul(p, "nt", { M: p.R, N: count, K: p.C, a: normed, b: slice, out: "logits" });
+}
+
 /** The last x -> `loss` [1]. */
 export function headForward(p: StagePlanning, slot: SlotName): DispatchPlan[] {
-  const { R, C, V } = p;
+  const { R, V } = p;
+  const spec = p.software ? headLossSpec : headLossGroupSpec;
+  const fold = ({ from, count }: VocabularyRows): DispatchPlan => ({
+    spec,
+    params: {
+      ...{ R, tile: count, vocabOffset: from },
+      ...{ begins: from === 0 ? 1 : 0, ends: from + count === V ? 1 : 0 },
+    },
+    tensors: {
+      ...{ logits: "logits", targets: slotTensor(slot, "targets") },
+      ...{ loss: "losses", lse: slotTensor(slot, "head lse") },
+    },
+  });
   return [
     finalNorm(p, slot),
-    {
-      spec: headLossSpec,
-      params: { R, C, V },
-      tensors: {
-        x: "normed",
-        weight: weightSlice(p, "params", { first: headName(p) }),
-        targets: slotTensor(slot, "targets"),
-        loss: "losses",
-        lse: slotTensor(slot, "head lse"),
-      },
-    },
+    ...vocabularyTiles(p, "params", headName(p)).flatMap((rows) => [logits(p, rows, "normed"), fold(rows)]),
     { spec: sumRowsSpec, params: { R }, tensors: { values: "losses", mean: "loss" } },
   ];
 }
 
-/** `normed` -> `dlogits` for one tile of the vocabulary. */
-function logitGrad(p: StagePlanning, slot: number, rows: { from: number; count: number }): DispatchPlan {
-  return {
-    spec: headLogitGradSpec,
-    params: { R: p.R, C: p.C, vocabOffset: rows.from, tile: rows.count },
-    tensors: {
-      x: "normed",
-      weight: weightSlice(p, "params", { first: headName(p) }),
-      targets: slotTensor(slot, "targets"),
-      lse: slotTensor(slot, "head lse"),
-      dlogits: "dlogits",
+/** The final norm's output -> the gradient of the loss with respect to one tile's logits, in `logits`. */
+function logitGrad(
+  p: StagePlanning,
+  slot: number,
+  { rows, normed }: { rows: VocabularyRows; normed: TensorRef },
+): DispatchPlan[] {
+  return [
+    logits(p, rows, normed),
+    {
+      spec: headLogitGradSpec,
+      params: { R: p.R, tile: rows.count, vocabOffset: rows.from },
+      tensors: {
+        targets: slotTensor(slot, "targets"),
+        lse: slotTensor(slot, "head lse"),
+        logits: "logits",
+      },
     },
-  };
+  ];
 }
 
-function tiles({ V }: StagePlanning): { from: number; count: number }[] {
-  return Array.from({ length: Math.ceil(V / HEAD_TILE) }, (_, i) => {
-    const from = i * HEAD_TILE;
-    return { from, count: Math.min(HEAD_TILE, V - from) };
-  });
-}
-
-/** Loss -> dx of the last layer's output. */
+/** Loss -> dx of the last layer's output; with recomputation the head's gradient too, from the same logits. */
 export function headBackward(p: StagePlanning, slot: number): DispatchPlan[] {
   const { R, C } = p;
-  const head = weightSlice(p, "params", { first: headName(p) });
+  const t = blockTensor(p, slot);
+  const gradients = vocabularyTiles(p, "gradient", headName(p));
   return [
     finalNorm(p, slot),
-    ...tiles(p).flatMap((rows) => [
-      logitGrad(p, slot, rows),
+    ...vocabularyTiles(p, "params", headName(p)).flatMap((rows, i) => [
+      ...logitGrad(p, slot, { rows, normed: "normed" }),
       matmul(p, "nn", {
-        M: R,
-        N: C,
-        K: rows.count,
-        a: "dlogits",
-        b: vocabularyRows(p, head, rows),
-        out: "dnormed",
+        ...{ M: R, N: C, K: rows.count, a: "logits", b: rows.slice, out: "dnormed" },
         accumulate: rows.from > 0,
       }),
+      ...(weightsInBackward(p.build) ? [headTileGrad(p, gradients[i]!, "normed")] : []),
     ]),
-    ...rmsnormGrads(p, {
-      dy: "dnormed",
-      x: slotTensor(slot, "x", p.layers),
-      gain: weightSlice(p, "params", { first: FINAL_NORM }),
-      rstd: slotTensor(slot, "final rstd"),
-      dx: slotTensor(slot, "dx", p.layers),
-      dgain: slotTensor(slot, "dfinal gain"),
+    rmsnormBackward(p, {
+      ...{ dy: "dnormed", x: t("x", p.layers), gain: weightSlice(p, "params", { first: FINAL_NORM }) },
+      ...{ rstd: slotTensor(slot, "final rstd"), dx: t("dx", p.layers), partial: finalPartial(p, slot) },
     }),
   ];
 }
 
-export function headWeightGrad(p: StagePlanning, slot: number): DispatchPlan[] {
-  const gradient = weightSlice(p, "gradient", { first: headName(p) });
-  return [
-    finalNorm(p, slot),
-    ...tiles(p).flatMap((rows) => [
-      logitGrad(p, slot, rows),
-      matmul(p, "tn", {
-        M: rows.count,
-        N: p.C,
-        K: p.R,
-        a: "dlogits",
-        b: "normed",
-        out: vocabularyRows(p, gradient, rows),
-      }),
-    ]),
-  ];
+function finalPartial(p: StagePlanning, slot: number): string {
+  return slotTensor(weightsInBackward(p.build) ? "eval" : slot, "final partial");
 }
 
-export function headGainCopy(p: StagePlanning, slot: number) {
-  return { from: slotTensor(slot, "dfinal gain"), to: weightSlice(p, "gradient", { first: FINAL_NORM }) };
+/** The gradient of one tile's logits, in `logits`, -> that of its rows of the head. */
+function headTileGrad(p: StagePlanning, rows: VocabularyRows, normed: TensorRef): DispatchPlan {
+  return matmul(p, "tn", { M: rows.count, N: p.C, K: p.R, a: "logits", b: normed, out: rows.slice });
+}
+
+/** The head's gradient, tile by tile. B has left the final norm's output in the place of the last x. */
+export function headWeightGrad(p: StagePlanning, slot: number): DispatchPlan[] {
+  const gradients = vocabularyTiles(p, "gradient", headName(p));
+  const normed = blockTensor(p, slot)("x", p.layers);
+  return vocabularyTiles(p, "params", headName(p)).flatMap((rows, i) => [
+    ...logitGrad(p, slot, { rows, normed }),
+    headTileGrad(p, gradients[i]!, normed),
+  ]);
+}
+
+export function finalGainGrad(p: StagePlanning, slot: number): DispatchPlan {
+  return gainGrad(p, finalPartial(p, slot), weightSlice(p, "gradient", { first: FINAL_NORM }));
 }

@@ -1,100 +1,55 @@
-// Shapes of a stage and the names and sizes of its GPU tensors; the operations' plans refer to these names.
-// Not an allocation (peer/gpu/arena.ts). Legend: R = B T rows, C = n_embd, H / Hk heads of width D, I = n_inner.
-import {
-  EMBEDDING_NAME,
-  findTensor,
-  HEAD_NAME,
-  headDim,
-  type StageLayout,
-  stageLayout,
-} from "../model/layout.ts";
-import type { TensorRequest, TensorSlice } from "../gpu/arena.ts";
+// Shapes of a stage and the names of its GPU tensors, as the operations' plans refer to them; sizes are listed in
+// peer/model/stage_tensors.ts. Not an allocation (peer/gpu/arena.ts).
+import { EMBEDDING_NAME, findTensor, HEAD_NAME } from "../model/layout.ts";
+import { type ArenaLimits, DEFAULT_LIMITS, type TensorSlice } from "../gpu/arena.ts";
+import { ANY_ADAPTER, type MatmulChoice } from "../gpu/kernels/matmul.ts";
+import { dimsOf, HEAD_TILE, type StageDims } from "../model/stage_tensors.ts";
 import { assert } from "../wire/errors.ts";
 import type { StageBuild } from "./engine.ts";
+import { ALIGNED_ROWS, type ParamPart, paramParts, type ParamSide, partSlice } from "./wgsl_params.ts";
 
-/** Vocabulary entries whose logits exist at one time; a multiple of 64 keeps slices of the head aligned. */
-export const HEAD_TILE = 512;
-const FLOAT_BYTES = 4;
+export { qkvWidth, type SlotName, slotTensor } from "../model/stage_tensors.ts";
 
 /** Everything that the plans of one stage need to know. */
-export interface StagePlanning {
-  build: StageBuild;
-  layout: StageLayout;
-  R: number;
-  T: number;
-  C: number;
-  H: number;
-  Hk: number;
-  D: number;
-  I: number;
-  V: number;
+export interface StagePlanning extends StageDims {
   eps: number;
-  layers: number;
+  /** How the parameters, and their gradient alike, are cut into tensors. */
+  parts: readonly ParamPart[];
   /** Compute on a CPU: kernels avoid what such adapters compile slowly. */
   software: boolean;
-  /** Matrix products in the largest tiles (wideTiles in peer/gpu/kernels/matmul.ts). */
-  wideTiles: boolean;
+  /** Which kernels compute the matrix products. */
+  matmul: MatmulChoice;
 }
 
 /** What a plan depends on besides the stage: which kernels suit the adapter. */
 export interface AdapterTraits {
   software: boolean;
-  /** Default false. */
-  wideTiles?: boolean;
+  /** Default: kernels that suit any adapter. */
+  matmul?: MatmulChoice;
+  /** Default: what every WebGPU adapter offers. */
+  limits?: ArenaLimits;
 }
 
-export function planningOf(build: StageBuild, { software, wideTiles = false }: AdapterTraits): StagePlanning {
-  const { spec, stage, batchSize } = build;
-  return {
-    build,
-    layout: stageLayout(spec, stage),
-    R: batchSize * spec.block_size,
-    T: spec.block_size,
-    C: spec.n_embd,
-    H: spec.n_head,
-    Hk: spec.n_kv_head,
-    D: headDim(spec),
-    I: spec.n_inner,
-    V: spec.vocab_size,
-    eps: spec.norm_eps,
-    layers: stage.endLayer - stage.firstLayer,
-    software,
-    wideTiles,
-  };
+export function planningOf(build: StageBuild, adapter: AdapterTraits): StagePlanning {
+  const { software, matmul = ANY_ADAPTER, limits = DEFAULT_LIMITS } = adapter;
+  const parts = paramParts(build.spec, build.stage, limits);
+  return { ...dimsOf(build), eps: build.spec.norm_eps, parts, software, matmul };
 }
 
-/** Width of a packed qkv row. */
-export function qkvWidth({ H, Hk, D }: StagePlanning): number {
-  return (H + 2 * Hk) * D;
-}
-
-/** Where a micro-batch's tensors live: an activation slot, or the scratch slot of evaluations. */
-export type SlotName = number | "eval";
-
-/** The evaluation slot keeps nothing, so all its layers share one set of tensors. */
-export function slotTensor(slot: SlotName, name: string, layer?: number): string {
-  if (slot === "eval") return `eval/${name}`;
-  return layer === undefined ? `slot ${slot}/${name}` : `slot ${slot}/${name} ${layer}`;
-}
-
-/** Contiguous parameters `first`..`last` inside the tensor `of`, as one matrix. */
+/** Contiguous parameters `first`..`last`, as one matrix; not for a vocabulary matrix, which may be cut. */
 export function weightSlice(
   p: StagePlanning,
-  of: "params" | "gradient",
+  of: ParamSide,
   names: { first: string; last?: string },
 ): TensorSlice {
   const from = findTensor(p.layout, names.first);
   const to = findTensor(p.layout, names.last ?? names.first);
   assert(from && to, `the layout has ${names.first} to ${names.last}`);
-  return {
-    tensor: of,
-    offset: from.offset * FLOAT_BYTES,
-    bytes: (to.offset + to.size - from.offset) * FLOAT_BYTES,
-  };
+  return partSlice(p.parts, of, { start: from.offset, end: to.offset + to.size });
 }
 
 /** Gain and matrices of one layer, as slices of the parameters or of their gradient. */
-export function layerWeights(p: StagePlanning, of: "params" | "gradient", layer: number) {
+export function layerWeights(p: StagePlanning, of: ParamSide, layer: number) {
   const prefix = `model.layers.${p.build.stage.firstLayer + layer}`;
   const slice = (first: string, last = first) =>
     weightSlice(p, of, { first: `${prefix}.${first}.weight`, last: `${prefix}.${last}.weight` });
@@ -112,98 +67,59 @@ export function headName(p: StagePlanning): string {
   return p.build.spec.tie_word_embeddings ? EMBEDDING_NAME : HEAD_NAME;
 }
 
-/** Rows [from, from + count) of the [V, C] head or embedding. */
-export function vocabularyRows(
-  p: StagePlanning,
-  whole: TensorSlice,
-  rows: { from: number; count: number },
-): TensorSlice {
-  return {
-    tensor: whole.tensor,
-    offset: whole.offset + rows.from * p.C * FLOAT_BYTES,
-    bytes: rows.count * p.C * FLOAT_BYTES,
-  };
+/** Rows [from, from + count) of a [V, C] matrix, bound as one. */
+export interface VocabularyRows {
+  from: number;
+  count: number;
+  slice: TensorSlice;
 }
 
-function request(name: string, elements: number): TensorRequest {
-  return { name, bytes: elements * FLOAT_BYTES };
+/** The [V, C] matrix `name` in as few bindings as the adapter's limits allow. */
+export function vocabularyParts(p: StagePlanning, of: ParamSide, name: string): VocabularyRows[] {
+  const tensor = findTensor(p.layout, name);
+  assert(tensor, `the layout has ${name}`);
+  const rowsIn = (part: ParamPart) => ({
+    start: Math.max(part.offset, tensor.offset),
+    end: Math.min(part.offset + part.size, tensor.offset + tensor.size),
+  });
+  return p.parts.map(rowsIn).filter(({ start, end }) => start < end).map((range) => ({
+    from: (range.start - tensor.offset) / p.C,
+    count: (range.end - range.start) / p.C,
+    slice: partSlice(p.parts, of, range),
+  }));
 }
 
-/** What F leaves for B and W. With `kept` 1 the layers share tensors (evaluation). */
-function forwardTensors(p: StagePlanning, slot: SlotName): TensorRequest[] {
-  const { R, C, H, D, I } = p;
-  const kept = slot === "eval" ? 1 : p.layers;
-  const requests: TensorRequest[] = [];
-  for (let layer = 0; layer < kept; layer++) {
-    const add = (name: string, elements: number) =>
-      requests.push(request(slotTensor(slot, name, layer), elements));
-    add("x", R * C);
-    add("attention rstd", R);
-    add("qkv", R * qkvWidth(p));
-    add("attended", R * H * D);
-    add("lse", R * H);
-    add("middle", R * C);
-    add("mlp rstd", R);
-    add("gate up", R * 2 * I);
+/** The same matrix in tiles of which one has logits at a time. */
+export function vocabularyTiles(p: StagePlanning, of: ParamSide, name: string): VocabularyRows[] {
+  return vocabularyParts(p, of, name).flatMap((part) =>
+    tileRows(part.count, p.C).map(({ from, count }) => {
+      const bytesOfRow = part.slice.bytes / part.count;
+      const offset = part.slice.offset + from * bytesOfRow;
+      return {
+        ...{ from: part.from + from, count },
+        slice: { tensor: part.slice.tensor, offset, bytes: count * bytesOfRow },
+      };
+    })
+  );
+}
+
+/**
+ * Full tiles, then what is left without its odd end, then that end. The quick kernels of products want sizes that four
+ * divides, and a binding wants an aligned offset: few rows then run in slow kernels, whatever the size of the vocabulary.
+ */
+function tileRows(rows: number, C: number): { from: number; count: number }[] {
+  const unit = Math.max(4, ALIGNED_ROWS / greatestPowerOfTwo(C, ALIGNED_ROWS));
+  const tiles: { from: number; count: number }[] = [];
+  for (let from = 0; from < rows;) {
+    const left = Math.min(HEAD_TILE, rows - from);
+    const count = left < unit ? left : left - left % unit;
+    tiles.push({ from, count });
+    from += count;
   }
-  if (slot !== "eval") requests.push(request(slotTensor(slot, "x", p.layers), R * C));
-  if (p.build.stage.embed) requests.push(request(slotTensor(slot, "tokens"), R));
-  if (!p.build.stage.head) return requests;
-  requests.push(request(slotTensor(slot, "targets"), R));
-  requests.push(request(slotTensor(slot, "final rstd"), R), request(slotTensor(slot, "head lse"), R));
-  return requests;
+  return tiles;
 }
 
-/** What B leaves for W. */
-function backwardTensors(p: StagePlanning, slot: number): TensorRequest[] {
-  const { R, C, I } = p;
-  const requests: TensorRequest[] = [];
-  for (let layer = 0; layer < p.layers; layer++) {
-    const add = (name: string, elements: number) =>
-      requests.push(request(slotTensor(slot, name, layer), elements));
-    add("dx", R * C);
-    add("dqkv", R * qkvWidth(p));
-    add("dmiddle", R * C);
-    add("dgate up", R * 2 * I);
-    add("dattention gain", C);
-    add("dmlp gain", C);
-  }
-  requests.push(request(slotTensor(slot, "dx", p.layers), R * C));
-  if (p.build.stage.head) requests.push(request(slotTensor(slot, "dfinal gain"), C));
-  return requests;
-}
-
-function scratchTensors(p: StagePlanning): TensorRequest[] {
-  const { R, C, H, D, I, V, T } = p;
-  const requests = [
-    request("gradient", p.layout.size),
-    request("angles", T * D),
-    request("normed", R * C),
-    request("dnormed", R * C),
-    request("act", R * I),
-    request("dattended", R * H * D),
-    request("delta", R * H),
-  ];
-  if (!p.build.stage.head) return requests;
-  return [
-    ...requests,
-    request("losses", R),
-    request("loss", 1),
-    request("dlogits", R * Math.min(V, HEAD_TILE)),
-  ];
-}
-
-/** All tensors by what they are for, except the boundary's (wgsl_codec.ts). */
-export function stageTensors(
-  p: StagePlanning,
-): { params: TensorRequest[]; activations: TensorRequest[]; scratch: TensorRequest[] } {
-  const activations: TensorRequest[] = [];
-  for (let slot = 0; slot < p.build.slots; slot++) {
-    activations.push(...forwardTensors(p, slot), ...backwardTensors(p, slot));
-  }
-  return {
-    params: [request("params", p.layout.size)],
-    activations,
-    scratch: [...scratchTensors(p), ...forwardTensors(p, "eval")],
-  };
+/** The largest power of two up to `most` that divides n. */
+function greatestPowerOfTwo(n: number, most: number): number {
+  return Math.min(most, n & -n);
 }

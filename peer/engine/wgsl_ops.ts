@@ -1,74 +1,75 @@
 // Dispatch plans of single layers' building blocks, with the stage's shapes filled in.
 // It decides no order of operations (wgsl_block.ts, wgsl_ends.ts do) and touches no device.
 import type { TensorRef } from "../gpu/arena.ts";
-import { MatmulEpilogue, type MatmulLayout, type MatmulShape, matmulSpec } from "../gpu/kernels/matmul.ts";
-import { rmsnormForwardSpec, rmsnormInputGradSpec, rmsnormWeightGradSpec } from "../gpu/kernels/rmsnorm.ts";
-import { rotarySpec } from "../gpu/kernels/rotary.ts";
-import { swigluForwardSpec } from "../gpu/kernels/swiglu.ts";
+import { productDispatches, type ProductTensors } from "../gpu/products.ts";
+import { type MatmulLayout, type MatmulShape, pickMatmul } from "../gpu/kernels/matmul.ts";
+import { rmsnormGainGradSpec, rmsnormKernels } from "../gpu/kernels/rmsnorm.ts";
+import { rotaryKernel } from "../gpu/kernels/rotary.ts";
+import { swigluKernels } from "../gpu/kernels/swiglu.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
+import { gainBlocks } from "../model/block_tensors.ts";
 import type { StagePlanning } from "./wgsl_names.ts";
 
 /** out [M, N] from a and b, whose shapes follow from the layout. */
-export interface MatmulPlan extends MatmulShape {
-  a: TensorRef;
-  b: TensorRef;
-  out: TensorRef;
-  /** Added to the product. */
-  residual?: TensorRef;
-  /** Adds to what `out` holds. */
-  accumulate?: boolean;
-}
+export type MatmulPlan = MatmulShape & Omit<ProductTensors, "slices">;
 
+/** One dispatch; K is never cut. */
 export function matmul(p: StagePlanning, layout: MatmulLayout, product: MatmulPlan): DispatchPlan {
-  const { M, N, K, a, b, out, residual, accumulate = false } = product;
-  const { store, addResidual, accumulate: accumulates } = MatmulEpilogue;
-  const epilogue = residual !== undefined ? addResidual : accumulate ? accumulates : store;
-  return {
-    spec: matmulSpec(layout, product, { wide: p.wideTiles }),
-    params: { M, N, K, epilogue },
-    tensors: { a, b, out, residual: residual ?? a },
-  };
+  const { spec } = pickMatmul(layout, product, p.matmul);
+  return productDispatches({ spec, slices: 1 }, product, product)[0]!;
 }
 
-/** x [R, C] -> y [R, C] and rstd [R]; also recomputes y, when rstd is written again with the same bits. */
+/** A weight gradient of a block, aᵀ·b: in slices of K where that was measured to be quicker, which takes two dispatches. */
+export function weightMatmul(p: StagePlanning, product: MatmulPlan): DispatchPlan[] {
+  const kernel = pickMatmul("tn", product, p.matmul);
+  return productDispatches(kernel, product, { ...product, slices: "slices" });
+}
+
+/** x [R, C] -> y [R, C] and rstd [R]; also makes y again, when rstd is written again with the same bits. */
 export function rmsnorm(
   p: StagePlanning,
   tensors: { x: TensorRef; gain: TensorRef; rstd: TensorRef; y: TensorRef },
 ): DispatchPlan {
-  return { spec: rmsnormForwardSpec, params: { R: p.R, C: p.C, eps: p.eps }, tensors };
+  return { spec: rmsnormKernels(p.C, p.software).forward, params: { R: p.R, C: p.C, eps: p.eps }, tensors };
 }
 
-/** Input gradient and gain gradient of a norm; `dres` is the gradient that went round it. */
-export function rmsnormGrads(
+/** Input gradient of a norm, and its gain's gradient by blocks of rows; x becomes the norm's output. */
+export function rmsnormBackward(
   p: StagePlanning,
   t: {
     dy: TensorRef;
     x: TensorRef;
     gain: TensorRef;
     rstd: TensorRef;
+    /** The gradient that went round the norm. */
     dres?: TensorRef;
     dx: TensorRef;
-    dgain: TensorRef;
+    partial: TensorRef;
   },
-): DispatchPlan[] {
-  const { R, C } = p;
-  const { dy, x, gain, rstd, dx, dgain } = t;
-  return [
-    { spec: rmsnormWeightGradSpec, params: { R, C }, tensors: { dy, x, rstd, dgain } },
-    {
-      spec: rmsnormInputGradSpec,
-      params: { R, C, residual: t.dres === undefined ? 0 : 1 },
-      tensors: { dy, x, gain, rstd, dres: t.dres ?? x, dx },
-    },
-  ];
+): DispatchPlan {
+  return {
+    spec: rmsnormKernels(p.C, p.software).backward,
+    params: { R: p.R, C: p.C, residual: t.dres === undefined ? 0 : 1 },
+    tensors: { ...t, dres: t.dres ?? t.dy },
+  };
 }
 
-/** Rotates q and k in place, forwards or back. */
-export function rotate(p: StagePlanning, qkv: TensorRef, direction: 1 | -1): DispatchPlan {
-  const { R, T, H, Hk, D } = p;
-  return { spec: rotarySpec, params: { R, T, H, Hk, D, direction }, tensors: { angles: "angles", qkv } };
+export function gainGrad(p: StagePlanning, partial: TensorRef, dgain: TensorRef): DispatchPlan {
+  const params = { blocks: gainBlocks(p), C: p.C };
+  return { spec: rmsnormGainGradSpec, params, tensors: { partial, dgain } };
+}
+
+/** Rotates q and k in place, by their position. */
+export function rotate({ R, T, H, Hk, D }: StagePlanning, qkv: TensorRef): DispatchPlan {
+  const params = { R, T, H, Hk, D, direction: 1 };
+  return { spec: rotaryKernel(D), params, tensors: { angles: "angles", qkv } };
 }
 
 export function swiglu({ R, I }: StagePlanning, gateUp: TensorRef, out: TensorRef): DispatchPlan {
-  return { spec: swigluForwardSpec, params: { R, I }, tensors: { gate_up: gateUp, out } };
+  return { spec: swigluKernels(I).forward, params: { R, I }, tensors: { gate_up: gateUp, out } };
+}
+
+/** In place: `gateUp` becomes its gradient, and `act`, which holds the output's gradient, the output. */
+export function swigluBackward({ R, I }: StagePlanning, gateUp: TensorRef, act: TensorRef): DispatchPlan {
+  return { spec: swigluKernels(I).backward, params: { R, I }, tensors: { gate_up: gateUp, act } };
 }

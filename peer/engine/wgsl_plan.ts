@@ -1,27 +1,29 @@
 // The whole program of a stage: tensors, and per slot the operations F, B and W; pure, so memory is known before a
 // device exists. Each operation is one pass and, where something leaves the GPU, one readback.
-import { paddedBytes, type TensorRef, type TensorRequest } from "../gpu/arena.ts";
-import { type OperationPlan, overheadBytes, type ProgramPlan } from "../gpu/program.ts";
-import type { CodecId } from "../wire/run.ts";
+import type { OperationPlan, ProgramPlan } from "../gpu/program.ts";
+import { blockTensor, weightsInBackward } from "../model/block_tensors.ts";
+import { wgslMemory } from "../model/stage_memory.ts";
+import { type BoundaryShape, boundaryShapes, stageTensors } from "../model/stage_tensors.ts";
 import type { StageBuild, StageMemory } from "./engine.ts";
-import { blockBackward, blockForward, blockGainCopies, blockWeightGrad } from "./wgsl_block.ts";
-import { type BoundaryShape, boundaryTensors, decodePlan, encodePlan } from "./wgsl_codec.ts";
+import { blockAgain, blockBackward, blockForward, blockWeightGrad } from "./wgsl_block.ts";
+import { decodePlan, encodePlan } from "./wgsl_codec.ts";
 import {
+  embeddingClears,
   embeddingForward,
   embeddingWeightGrad,
+  finalGainGrad,
   headBackward,
   headForward,
-  headGainCopy,
   headWeightGrad,
 } from "./wgsl_ends.ts";
+import { type AdapterTraits, planningOf, type SlotName, type StagePlanning } from "./wgsl_names.ts";
 import {
-  type AdapterTraits,
-  planningOf,
-  type SlotName,
-  slotTensor,
-  type StagePlanning,
-  stageTensors,
-} from "./wgsl_names.ts";
+  addGradient,
+  addGradientName,
+  optimizerOperations,
+  optimizerRequests,
+} from "./wgsl_optimizer_plan.ts";
+import { paramTensors, partName } from "./wgsl_params.ts";
 
 export interface StageProgram {
   plan: ProgramPlan;
@@ -47,8 +49,7 @@ export function weightGradName(slot: number): string {
 
 export function planStage(build: StageBuild, adapter: AdapterTraits): StageProgram {
   const planning = planningOf(build, adapter);
-  const shape = (codec: CodecId): BoundaryShape => ({ codec, rows: planning.R, cols: planning.C });
-  const [forwardShape, backwardShape] = [shape(build.codecForward), shape(build.codecBackward)];
+  const [forwardShape, backwardShape] = boundaryShapes(planning);
   const operations = new Map<string, OperationPlan>();
   const slots = Array.from({ length: build.slots }, (_, slot) => slot);
   for (const slot of [...slots, "eval" as const]) {
@@ -58,59 +59,86 @@ export function planStage(build: StageBuild, adapter: AdapterTraits): StageProgr
     operations.set(backwardName(slot), backwardPlan(planning, slot, backwardShape));
     operations.set(weightGradName(slot), weightGradPlan(planning, slot));
   }
-  const { params, activations, scratch } = stageTensors(planning);
-  const boundary = boundaryTensors(
-    build.stage.embed && build.stage.head ? [] : [forwardShape, backwardShape],
-  );
-  const tensors = [...params, ...activations, ...scratch, ...boundary];
+  const optimizer = build.optimizer === "gpu";
+  if (optimizer) addOptimizer(planning, operations);
+  const { activations, scratch } = stageTensors(planning);
+  const [params, gradient] = [
+    paramTensors(planning.parts, "params"),
+    paramTensors(planning.parts, "gradient"),
+  ];
+  const tensors = [...params, ...gradient, ...activations, ...scratch];
+  if (optimizer) tensors.push(...optimizerRequests(planning));
   const plan = { label: `stage ${build.stage.index}`, tensors, operations };
-  const memory = {
-    params: total(params),
-    activations: total(activations),
-    scratch: total(scratch) + total(boundary) + overheadBytes(plan),
-  };
-  return { plan, planning, forwardShape, backwardShape, memory };
+  return { plan, planning, forwardShape, backwardShape, memory: wgslMemory(build) };
 }
 
-function total(requests: readonly TensorRequest[]): number {
-  return requests.reduce((sum, { bytes }) => sum + paddedBytes(bytes), 0);
+function addOptimizer(p: StagePlanning, operations: Map<string, OperationPlan>): void {
+  for (let slot = 0; slot < p.build.slots; slot++) {
+    operations.set(addGradientName(slot), addGradient(p, weightGradPlan(p, slot)));
+  }
+  for (const [name, operation] of optimizerOperations(p)) operations.set(name, operation);
 }
 
 /** Tokens or the decoded activation -> x 0 -> ... -> the loss or the encoded last x. */
 function forwardPlan(p: StagePlanning, slot: SlotName, shape: BoundaryShape): OperationPlan {
   const { embed, head } = p.build.stage;
-  const first = embed ? [embeddingForward(p, slot)] : decodePlan(shape, slotTensor(slot, "x", 0)).dispatches;
+  const first = embed
+    ? embeddingForward(p, slot)
+    : decodePlan(shape, blockTensor(p, slot)("x", 0)).dispatches;
   const blocks = layersOf(p).flatMap((layer) => blockForward(p, slot, layer));
   const last = head
-    ? { dispatches: headForward(p, slot), readback: "loss" as TensorRef }
-    : encodePlan(shape, slotTensor(slot, "x", p.layers));
-  return { dispatches: [...first, ...blocks, ...last.dispatches], readback: last.readback };
+    ? { dispatches: headForward(p, slot), readback: "loss" }
+    : encodePlan(shape, blockTensor(p, slot)("x", p.layers));
+  return { dispatches: [...first, ...blocks, ...last.dispatches], readback: [last.readback] };
 }
 
-/** The loss's or the decoded gradient -> dx of the last layer -> ... -> dx 0, encoded unless the model starts here. */
+/**
+ * The loss's or the decoded gradient -> dx of the last layer -> ... -> dx 0, encoded unless the model starts here. With
+ * recomputation each layer's weights get their gradient here, while their factors exist.
+ */
 function backwardPlan(p: StagePlanning, slot: number, shape: BoundaryShape): OperationPlan {
   const { embed, head } = p.build.stage;
-  const last = head ? headBackward(p, slot) : decodePlan(shape, slotTensor(slot, "dx", p.layers)).dispatches;
-  const blocks = layersOf(p).reverse().flatMap((layer) => blockBackward(p, slot, layer));
-  const dispatches = [...last, ...blocks];
-  if (embed) return { dispatches };
-  const first = encodePlan(shape, slotTensor(slot, "dx", 0));
-  return { dispatches: [...dispatches, ...first.dispatches], readback: first.readback };
+  const t = blockTensor(p, slot);
+  const weights = weightsInBackward(p.build);
+  const last = head ? headBackward(p, slot) : decodePlan(shape, t("dx", p.layers)).dispatches;
+  const blocks = layersOf(p).reverse().flatMap((layer) => [
+    ...blockAgain(p, slot, layer),
+    ...blockBackward(p, slot, layer),
+    ...(weights ? blockWeightGrad(p, slot, layer) : []),
+  ]);
+  const ends = weights ? endWeightGrads(p, slot) : { clears: [], dispatches: [] };
+  const first = embed ? undefined : encodePlan(shape, t("dx", 0));
+  return {
+    clears: ends.clears,
+    dispatches: [...last, ...blocks, ...ends.dispatches, ...(first?.dispatches ?? [])],
+    ...(first ? { readback: [first.readback] } : {}),
+  };
+}
+
+/** The final gain's and the table's gradient, which need all of B. */
+function endWeightGrads(p: StagePlanning, slot: number) {
+  const { embed, head } = p.build.stage;
+  return {
+    clears: embed ? embeddingClears(p) : [],
+    dispatches: [
+      ...(head ? [finalGainGrad(p, slot)] : []),
+      ...(embed ? embeddingWeightGrad(p, slot) : []),
+    ],
+  };
 }
 
 function weightGradPlan(p: StagePlanning, slot: number): OperationPlan {
-  const { embed, head } = p.build.stage;
+  const readback = p.parts.map((part) => partName("gradient", part));
+  if (weightsInBackward(p.build)) return { dispatches: [], readback };
+  const { clears, dispatches } = endWeightGrads(p, slot);
   return {
+    clears,
     dispatches: [
-      ...(head ? headWeightGrad(p, slot) : []),
+      ...(p.build.stage.head ? headWeightGrad(p, slot) : []),
       ...layersOf(p).flatMap((layer) => blockWeightGrad(p, slot, layer)),
-      ...(embed ? [embeddingWeightGrad(p, slot)] : []),
+      ...dispatches,
     ],
-    copies: [
-      ...(head ? [headGainCopy(p, slot)] : []),
-      ...layersOf(p).flatMap((layer) => blockGainCopies(p, slot, layer)),
-    ],
-    readback: "gradient",
+    readback,
   };
 }
 

@@ -2,19 +2,17 @@
 // Two tensors of which one dispatch reads the first and writes the second never share a buffer, because WebGPU
 // tracks usage per buffer. The bytes of the plan are the bytes allocated.
 import { ShoalError } from "../wire/errors.ts";
-import { alignUp, BINDING_ALIGN_BYTES, BufferUsage } from "./constants.ts";
+import { paddedBytes, type TensorSize } from "../model/stage_tensors.ts";
+import { BufferUsage } from "./constants.ts";
 import type { GpuDevice } from "./device.ts";
 
-export interface TensorRequest {
-  name: string;
-  bytes: number;
-}
+export type TensorRequest = TensorSize;
 
 export interface TensorPlace {
   /** Index into ArenaPlan.buffers. */
   buffer: number;
   offset: number;
-  /** As requested; the place is padded to BINDING_ALIGN_BYTES. */
+  /** As requested; the place is padded to TENSOR_ALIGN_BYTES. */
   bytes: number;
 }
 
@@ -29,6 +27,16 @@ export interface ArenaLimits {
   bindingBytesMax: number;
 }
 
+/** What WebGPU promises on every adapter. */
+export const DEFAULT_LIMITS: Readonly<ArenaLimits> = {
+  bufferBytesMax: 256 << 20,
+  bindingBytesMax: 128 << 20,
+};
+
+export function arenaLimits(limits: GPUSupportedLimits): ArenaLimits {
+  return { bufferBytesMax: limits.maxBufferSize, bindingBytesMax: limits.maxStorageBufferBindingSize };
+}
+
 /** Part of a tensor, in bytes from its start; whole tensors are named by their string alone. */
 export interface TensorSlice {
   tensor: string;
@@ -40,11 +48,6 @@ export type TensorRef = string | TensorSlice;
 
 export function tensorOf(ref: TensorRef): string {
   return typeof ref === "string" ? ref : ref.tensor;
-}
-
-/** Bytes that a tensor takes in an arena. */
-export function paddedBytes(bytes: number): number {
-  return alignUp(Math.max(bytes, BINDING_ALIGN_BYTES), BINDING_ALIGN_BYTES);
 }
 
 /**

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { ShoalError } from "../wire/errors.ts";
-import { paddedBytes, planArena } from "./arena.ts";
+import { paddedBytes } from "../model/stage_tensors.ts";
+import { planArena } from "./arena.ts";
 
 const limits = { bufferBytesMax: 4096, bindingBytesMax: 2048 };
 

@@ -12,9 +12,6 @@ export const BufferUsage = {
 export const MAP_READ = 0x0001;
 export const STAGE_COMPUTE = 0x4;
 
-/** Offsets of buffer bindings are multiples of this on every device with default limits. */
-export const BINDING_ALIGN_BYTES = 256;
-
 export function alignUp(value: number, align: number): number {
   return Math.ceil(value / align) * align;
 }

@@ -9,6 +9,8 @@ export type ProviderName = "builtin" | "dawn";
 const LATENCY_SAMPLES = 4;
 /** What adapters that compute on the CPU call themselves; only informs people and autotuning. */
 const SOFTWARE_NAMES = /llvmpipe|lavapipe|swiftshader|software|basic render/i;
+/** What some kernels use where it is there (KernelSpec.feature). */
+const KERNEL_FEATURES: readonly GPUFeatureName[] = ["subgroups"];
 const NO_ADAPTER_REMEDY = "update the graphics driver, enable WebGPU in the browser " +
   "(Chromium: --enable-unsafe-webgpu, Linux also --enable-features=Vulkan), or install Mesa's software Vulkan driver";
 
@@ -17,6 +19,8 @@ export interface OpenDeviceOptions {
   provider?: "auto" | ProviderName;
   /** Loads Dawn outside a browser (provider_deno.ts); null if it does not load here. */
   dawn?: () => Promise<GPU | null>;
+  /** Asked for where the adapter offers them; default none. */
+  features?: readonly GPUFeatureName[];
   signal?: AbortSignal;
 }
 
@@ -26,6 +30,8 @@ export interface GpuDevice {
   readonly adapterName: string;
   readonly provider: ProviderName;
   readonly software: boolean;
+  /** Waiting for the device is a busy loop of this provider: ask late (patience.ts). */
+  readonly polls: boolean;
   readonly limits: GPUSupportedLimits;
   /** Settles once, with the reason, when the device is gone (also after destroy). */
   readonly lost: Promise<string>;
@@ -53,7 +59,9 @@ export async function openDevice(options: OpenDeviceOptions = {}): Promise<GpuDe
     for (const gpu of opened) gpu.destroy();
     signal.throwIfAborted();
   }
-  return await quickest(opened, `provider ${provider}${failures.map((f) => `; ${f}`).join("")}`);
+  if (opened.length > 0) return await quicker(opened);
+  const tried = [`provider ${provider}`, ...failures].join("; ");
+  throw new ShoalError("no-adapter", `no WebGPU adapter (${tried}); ${NO_ADAPTER_REMEDY}`);
 }
 
 async function openOne(name: ProviderName, options: OpenDeviceOptions): Promise<GpuDevice | undefined> {
@@ -63,6 +71,9 @@ async function openOne(name: ProviderName, options: OpenDeviceOptions): Promise<
   const { limits } = adapter;
   const device = await adapter.requestDevice({
     label: "shoal",
+    requiredFeatures: [...KERNEL_FEATURES, ...options.features ?? []].filter((feature) =>
+      adapter.features.has(feature)
+    ),
     requiredLimits: {
       maxBufferSize: limits.maxBufferSize,
       maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
@@ -85,6 +96,7 @@ function describe(provider: ProviderName, adapter: GPUAdapter, device: GPUDevice
     device,
     adapterName,
     provider,
+    polls: provider === "dawn",
     software: isFallback(adapter) || SOFTWARE_NAMES.test(`${architecture} ${adapterName}`),
     limits: device.limits,
     lost: device.lost.then((info) => info.message || info.reason),
@@ -100,11 +112,11 @@ function isFallback(adapter: GPUAdapter): boolean {
   return info.isFallbackAdapter ?? old.isFallbackAdapter ?? false;
 }
 
-async function quickest(opened: readonly GpuDevice[], tried: string): Promise<GpuDevice> {
+/** The one whose readback takes the least time; the others are destroyed. There is at least one. */
+export async function quicker(opened: readonly GpuDevice[]): Promise<GpuDevice> {
   const [first, ...others] = opened;
-  if (!first) throw new ShoalError("no-adapter", `no WebGPU adapter (${tried}); ${NO_ADAPTER_REMEDY}`);
-  if (others.length === 0) return first;
-  let best = { gpu: first, ms: await readbackMs(first.device) };
+  if (others.length === 0) return first!;
+  let best = { gpu: first!, ms: await readbackMs(first!.device) };
   for (const gpu of others) {
     const ms = await readbackMs(gpu.device);
     const slower = ms < best.ms ? best.gpu : gpu;

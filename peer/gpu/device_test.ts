@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { ShoalError } from "../wire/errors.ts";
 import { openDevice, readbackMs } from "./device.ts";
-import { openDenoDevice } from "./provider_deno.ts";
+import { openDenoDevice, preferred } from "./provider_deno.ts";
 
 Deno.test("the Deno provider opens an adapter with a name and its own storage limits", async () => {
   const gpu = await openDenoDevice();
@@ -47,3 +47,34 @@ Deno.test("an unhandled refusal by the device is kept as failure", async () => {
   buffer.destroy();
   gpu.destroy();
 });
+
+Deno.test("on hardware the quicker of two providers is taken, on a processor the other is not even opened", async () => {
+  const gpu = await openDenoDevice({ provider: "builtin" });
+  const builtin = { ...gpu, software: true };
+  assert.equal(await preferred(builtin, () => assert.fail("it was opened")), builtin);
+  const hardware = { ...gpu, software: false };
+  assert.equal(await preferred(hardware, () => Promise.reject(new Error("no addon"))), hardware);
+  let [first, second] = [0, 0];
+  const other = { ...gpu, provider: "dawn" as const, destroy: () => void second++ };
+  const slow = { ...hardware, device: lateDevice(gpu.device), destroy: () => void first++ };
+  assert.equal(await preferred(slow, () => Promise.resolve(other)), other);
+  assert.deepEqual([first, second], [1, 0]);
+  gpu.destroy();
+});
+
+/** Maps what was read back a tenth of a second later than the device underneath. */
+function lateDevice(device: GPUDevice): GPUDevice {
+  const late = (buffer: GPUBuffer) => {
+    const map = buffer.mapAsync.bind(buffer);
+    buffer.mapAsync = async (...args) => {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      return await map(...args);
+    };
+    return buffer;
+  };
+  return {
+    queue: device.queue,
+    createBuffer: (descriptor: GPUBufferDescriptor) => late(device.createBuffer(descriptor)),
+    createCommandEncoder: () => device.createCommandEncoder(),
+  } as unknown as GPUDevice;
+}

@@ -17,6 +17,8 @@ export interface KernelSpec {
   name: string;
   /** Text of shaders/<name>.wgsl before linking. */
   wgsl: string;
+  /** What the device must have been opened with; absent: nothing. */
+  feature?: "subgroups";
   /** Position 0 is always the uniform `params`. */
   bindings: readonly KernelBinding[];
   params: readonly KernelParam[];

@@ -1,21 +1,39 @@
 // The WGSL library files that kernels may import, and the host side of lib/dispatch.wgsl.
 // Add a file here when a second kernel needs the same function; a kernel's own code stays in its own file.
 import dispatchWgsl from "../../shaders/lib/dispatch.wgsl" with { type: "text" };
+import flashTileWgsl from "../../shaders/lib/flash_tile.wgsl" with { type: "text" };
 import halfWgsl from "../../shaders/lib/half.wgsl" with { type: "text" };
-import matmulTileWgsl from "../../shaders/lib/matmul_tile.wgsl" with { type: "text" };
-import matmulTileScalarWgsl from "../../shaders/lib/matmul_tile_scalar.wgsl" with { type: "text" };
+import lanesScalarWgsl from "../../shaders/lib/lanes_scalar.wgsl" with { type: "text" };
+import lanesVec4Wgsl from "../../shaders/lib/lanes_vec4.wgsl" with { type: "text" };
+import optimizerWgsl from "../../shaders/lib/optimizer.wgsl" with { type: "text" };
+import rmsnormBackwardWgsl from "../../shaders/lib/rmsnorm_backward.wgsl" with { type: "text" };
+import rmsnormForwardWgsl from "../../shaders/lib/rmsnorm_forward.wgsl" with { type: "text" };
+import rotaryWgsl from "../../shaders/lib/rotary.wgsl" with { type: "text" };
 import scaledWgsl from "../../shaders/lib/scaled.wgsl" with { type: "text" };
 import sigmoidWgsl from "../../shaders/lib/sigmoid.wgsl" with { type: "text" };
+import swigluBackwardWgsl from "../../shaders/lib/swiglu_backward.wgsl" with { type: "text" };
+import swigluForwardWgsl from "../../shaders/lib/swiglu_forward.wgsl" with { type: "text" };
 import tileWgsl from "../../shaders/lib/tile.wgsl" with { type: "text" };
+import turnTileWgsl from "../../shaders/lib/turn_tile.wgsl" with { type: "text" };
+import { matmulTexts } from "./kernels/matmul_texts.ts";
 
 export const shaderLibrary: Readonly<Record<string, string>> = {
   "lib/dispatch.wgsl": dispatchWgsl,
+  "lib/flash_tile.wgsl": flashTileWgsl,
   "lib/half.wgsl": halfWgsl,
-  "lib/matmul_tile.wgsl": matmulTileWgsl,
-  "lib/matmul_tile_scalar.wgsl": matmulTileScalarWgsl,
+  "lib/lanes_scalar.wgsl": lanesScalarWgsl,
+  "lib/lanes_vec4.wgsl": lanesVec4Wgsl,
+  ...matmulTexts,
+  "lib/optimizer.wgsl": optimizerWgsl,
+  "lib/rmsnorm_backward.wgsl": rmsnormBackwardWgsl,
+  "lib/rmsnorm_forward.wgsl": rmsnormForwardWgsl,
+  "lib/rotary.wgsl": rotaryWgsl,
   "lib/scaled.wgsl": scaledWgsl,
   "lib/sigmoid.wgsl": sigmoidWgsl,
+  "lib/swiglu_backward.wgsl": swigluBackwardWgsl,
+  "lib/swiglu_forward.wgsl": swigluForwardWgsl,
   "lib/tile.wgsl": tileWgsl,
+  "lib/turn_tile.wgsl": turnTileWgsl,
 };
 
 /** WebGPU's default and usual limit of workgroups per dimension. */

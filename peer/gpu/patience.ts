@@ -2,25 +2,28 @@
 // garbage stops the process for a second every few operations; asked late, it answers in a fraction of a millisecond.
 // Only an estimate from earlier runs of the same operation: too early costs polling, too late costs waiting, never a result.
 
-/** Part of the expected time that passes before the question: the rest is polled, so that a quicker run is noticed. */
-const SHARE = 0.9;
+/** Part of the expected time that passes before the question: the rest is polled, so that the true time is seen. */
+const SHARE = 0.8;
 /** A timer is no finer than this. */
 const LEAST_MS = 2;
-/** Lets the estimate rise when the machine has become slower; the least time of late is what counts otherwise. */
-const RISE = 1.05;
+/** An answer within this share of the rest came at once: the operation had long been done, nobody knows for how long. */
+const AT_ONCE = 0.05;
+/** After such an answer the operation is taken to be so much quicker. */
+const CUT = 0.5;
 
 export class Patience {
   readonly #expected = new Map<string, number>();
 
-  /** Milliseconds to let pass after the submit of `operation`; 0 before it has run once. */
+  /** Milliseconds to let pass after the submit of `operation`; 0 before it has run twice, since the first run compiles. */
   before(operation: string): number {
     const ms = (this.#expected.get(operation) ?? 0) * SHARE;
     return ms < LEAST_MS ? 0 : ms;
   }
 
-  /** `operation` took so many milliseconds from its submit to its bytes. */
-  took(operation: string, ms: number): void {
-    const expected = this.#expected.get(operation);
-    this.#expected.set(operation, expected === undefined ? ms : Math.min(ms, expected * RISE));
+  /** `operation` was let rest for `restMs` after its submit, and its bytes came `polledMs` after that. */
+  took(operation: string, { restMs, polledMs }: { restMs: number; polledMs: number }): void {
+    if (!this.#expected.has(operation)) return void this.#expected.set(operation, 0);
+    const late = restMs > 0 && polledMs < restMs * AT_ONCE;
+    this.#expected.set(operation, late ? restMs * CUT : restMs + polledMs);
   }
 }

@@ -15,6 +15,11 @@ export interface Kernel {
 
 const compiled = new WeakMap<GPUDevice, Map<string, Promise<Kernel>>>();
 
+/** Whether the device was opened with what the kernel needs. */
+export function canRun(device: GPUDevice, { feature }: KernelSpec): boolean {
+  return feature === undefined || device.features.has(feature);
+}
+
 /** The kernel with `overrides` laid over the spec's defaults. Errors: shader-invalid with the WGSL messages. */
 export function compileKernel(
   device: GPUDevice,
@@ -30,11 +35,15 @@ export function compileKernel(
   return kernel;
 }
 
-async function compile(
+/** What the browser's WGSL compiler says of a kernel, without building it for the adapter. Errors: shader-invalid. */
+export async function checkShader(device: GPUDevice, spec: KernelSpec): Promise<void> {
+  await moduleOf(device, spec);
+}
+
+async function moduleOf(
   device: GPUDevice,
   spec: KernelSpec,
-  overrides: Record<string, number>,
-): Promise<Kernel> {
+): Promise<{ module: GPUShaderModule; layout: GPUBindGroupLayout; pipelineLayout: GPUPipelineLayout }> {
   const label = spec.name;
   device.pushErrorScope("validation");
   const module = device.createShaderModule({ label, code: linkShader(spec.wgsl, shaderLibrary) });
@@ -49,9 +58,18 @@ async function compile(
   const pipelineLayout = device.createPipelineLayout({ label, bindGroupLayouts: [layout] });
   const invalid = device.popErrorScope();
   await refuseErrors(module, spec.name, (await invalid)?.message);
+  return { module, layout, pipelineLayout };
+}
+
+async function compile(
+  device: GPUDevice,
+  spec: KernelSpec,
+  overrides: Record<string, number>,
+): Promise<Kernel> {
+  const { module, layout, pipelineLayout } = await moduleOf(device, spec);
   try {
     const pipeline = await device.createComputePipelineAsync({
-      label,
+      label: spec.name,
       layout: pipelineLayout,
       compute: { module, entryPoint: "main", constants: overrides },
     });

@@ -1,8 +1,11 @@
 // Operations compiled into fixed dispatch lists over one arena. All GPU objects are made while building; running
 // an operation is one encoder, one compute pass, one submit and at most one readback. Operations do not overlap.
-import { messageOf, ShoalError } from "../wire/errors.ts";
+import { stagingPieces, UNIFORM_BYTES } from "../model/stage_memory.ts";
+import { TENSOR_ALIGN_BYTES } from "../model/stage_tensors.ts";
+import { ShoalError } from "../wire/errors.ts";
 import {
   Arena,
+  arenaLimits,
   type ArenaPlan,
   planArena,
   tensorOf,
@@ -10,10 +13,17 @@ import {
   type TensorRef,
   type TensorRequest,
 } from "./arena.ts";
-import { alignUp, BINDING_ALIGN_BYTES, BufferUsage, MAP_READ } from "./constants.ts";
+import { BufferUsage } from "./constants.ts";
 import type { GpuDevice } from "./device.ts";
 import type { KernelSpec } from "./kernel.ts";
 import { compileKernel, type Kernel, packParams } from "./pipeline.ts";
+import { Staging } from "./staging.ts";
+
+/**
+ * Longest single write. A write goes through memory of its own, and a long one through fresh pages: 100 MB in one piece
+ * took 0.7 to 1.3 s with Deno's built-in WebGPU, in pieces of this size 0.1 s, through a buffer mapped at creation 3 to 4 s.
+ */
+const UPLOAD_PIECE_BYTES = 4 << 20;
 
 /** One kernel run: parameters and a tensor for every binding after `params`. */
 export interface DispatchPlan {
@@ -24,11 +34,11 @@ export interface DispatchPlan {
 }
 
 export interface OperationPlan {
+  /** Set to zero before the pass. */
+  clears?: readonly TensorRef[];
   dispatches: readonly DispatchPlan[];
-  /** Made after the pass, in order. */
-  copies?: readonly { from: TensorRef; to: TensorRef }[];
-  /** Brought back to the CPU after the copies. */
-  readback?: TensorRef;
+  /** Brought back to the CPU after the pass, one after the other. */
+  readback?: TensorRef | readonly TensorRef[];
 }
 
 export interface ProgramPlan {
@@ -45,31 +55,26 @@ interface Step {
 
 interface Operation {
   label: string;
+  clears: TensorRange[];
   steps: Step[];
-  copies: { from: TensorRange; to: TensorRange }[];
-  readback: TensorRange | undefined;
+  readback: TensorRange[];
 }
 
 /** Where everything of a plan lies, known without a device. */
 interface Layout {
   arena: ArenaPlan;
   uniforms: { bytes: Uint8Array<ArrayBuffer>; offsets: Map<DispatchPlan, { offset: number; size: number }> };
-  stagingBytes: number;
-}
-
-/** Bytes besides the tensors: parameters of all dispatches, and the buffer that readbacks pass through. */
-export function overheadBytes(plan: ProgramPlan): number {
-  return layoutUniforms(plan).bytes.byteLength + stagingBytes(plan);
+  readbackBytes: number;
 }
 
 export class Program {
   readonly #gpu: GpuDevice;
   readonly #arena: Arena;
-  readonly #staging: GPUBuffer;
+  readonly #staging: Staging;
   readonly #uniforms: GPUBuffer;
   #operations = new Map<string, Operation>();
 
-  private constructor(gpu: GpuDevice, arena: Arena, buffers: { staging: GPUBuffer; uniforms: GPUBuffer }) {
+  private constructor(gpu: GpuDevice, arena: Arena, buffers: { staging: Staging; uniforms: GPUBuffer }) {
     this.#gpu = gpu;
     this.#arena = arena;
     this.#staging = buffers.staging;
@@ -81,19 +86,18 @@ export class Program {
     const { device, limits } = gpu;
     const layout = layOut(plan, limits);
     const arena = await Arena.allocate(gpu, plan.label, layout.arena);
-    const staging = device.createBuffer({
-      label: `${plan.label} staging`,
-      size: layout.stagingBytes,
-      usage: BufferUsage.mapRead | BufferUsage.copyDst,
-    });
+    device.pushErrorScope("out-of-memory");
+    const staging = new Staging(gpu, plan.label, stagingPieces(layout.readbackBytes));
     const uniforms = device.createBuffer({
       label: `${plan.label} uniforms`,
-      size: layout.uniforms.bytes.byteLength,
+      size: UNIFORM_BYTES,
       usage: BufferUsage.uniform | BufferUsage.copyDst,
     });
-    device.queue.writeBuffer(uniforms, 0, layout.uniforms.bytes);
+    const error = await device.popErrorScope();
     const program = new Program(gpu, arena, { staging, uniforms });
     try {
+      if (error) throw outOfMemory(plan.label, layout.readbackBytes, error);
+      device.queue.writeBuffer(uniforms, 0, layout.uniforms.bytes);
       await program.#compile(plan, layout);
       return program;
     } catch (error) {
@@ -109,12 +113,13 @@ export class Program {
     const kernels = new Map((await Promise.all(compiling)).map((kernel, i) => [dispatches[i]!, kernel]));
     // Nothing awaits inside the scope: scopes form one stack per device, which other programs may share.
     device.pushErrorScope("validation");
-    for (const [name, { dispatches, copies = [], readback }] of plan.operations) {
+    for (const [name, operation] of plan.operations) {
+      const { clears = [], dispatches } = operation;
       this.#operations.set(name, {
         label: `${plan.label} ${name}`,
+        clears: clears.map((ref) => this.#arena.range(ref)),
         steps: dispatches.map((dispatch) => this.#step(dispatch, kernels.get(dispatch)!, layout)),
-        copies: copies.map(({ from, to }) => ({ from: this.#arena.range(from), to: this.#arena.range(to) })),
-        readback: readback === undefined ? undefined : this.#arena.range(readback),
+        readback: refsOf(operation.readback).map((ref) => this.#arena.range(ref)),
       });
     }
     const error = await device.popErrorScope();
@@ -144,7 +149,10 @@ export class Program {
     if (bytes.byteLength > size) {
       throw new ShoalError("internal", `${bytes.byteLength} bytes do not fit ${tensorOf(ref)} of ${size}`);
     }
-    this.#gpu.device.queue.writeBuffer(buffer, offset, bytes as Uint8Array<ArrayBuffer>);
+    for (let at = 0; at < bytes.byteLength; at += UPLOAD_PIECE_BYTES) {
+      const piece = bytes.subarray(at, at + UPLOAD_PIECE_BYTES) as Uint8Array<ArrayBuffer>;
+      this.#gpu.device.queue.writeBuffer(buffer, offset + at, piece);
+    }
   }
 
   /** Runs an operation; resolves to a copy of its readback, or to no bytes at once after the submit. */
@@ -152,8 +160,9 @@ export class Program {
     const operation = this.#operations.get(name);
     if (!operation) throw new ShoalError("internal", `no operation ${name}`);
     const { device } = this.#gpu;
-    const { label, steps, copies, readback } = operation;
+    const { label, clears, steps, readback } = operation;
     const encoder = device.createCommandEncoder({ label });
+    for (const { buffer, offset, size } of clears) encoder.clearBuffer(buffer, offset, size);
     const pass = encoder.beginComputePass({ label });
     for (const { pipeline, bindGroup, workgroups } of steps) {
       pass.setPipeline(pipeline);
@@ -161,32 +170,7 @@ export class Program {
       pass.dispatchWorkgroups(...workgroups);
     }
     pass.end();
-    for (const { from, to } of copies) {
-      encoder.copyBufferToBuffer(from.buffer, from.offset, to.buffer, to.offset, from.size);
-    }
-    const bytes = readback ? alignUp(readback.size, 4) : 0;
-    if (readback) encoder.copyBufferToBuffer(readback.buffer, readback.offset, this.#staging, 0, bytes);
-    device.queue.submit([encoder.finish()]);
-    return bytes > 0 ? await this.#fetch(bytes, label) : new ArrayBuffer(0);
-  }
-
-  /** Errors: device-lost if the device goes while waiting; whatever the device refused before. */
-  async #fetch(bytes: number, label: string): Promise<ArrayBuffer> {
-    try {
-      await this.#staging.mapAsync(MAP_READ, 0, bytes);
-    } catch (cause) {
-      const earlier = this.#gpu.failure();
-      if (earlier) throw earlier;
-      const text = `${label}: the GPU went away (${
-        messageOf(cause)
-      }); join again, the run continues without you`;
-      throw new ShoalError("device-lost", text, { cause });
-    }
-    const copy = this.#staging.getMappedRange(0, bytes).slice(0);
-    this.#staging.unmap();
-    const failure = this.#gpu.failure();
-    if (failure) throw failure;
-    return copy;
+    return await this.#staging.submitAndRead(encoder, readback, label);
   }
 
   destroy(): void {
@@ -197,13 +181,15 @@ export class Program {
   }
 }
 
+function outOfMemory(label: string, bytes: number, cause: unknown): ShoalError {
+  const text = `${label} needs staging for readbacks of ${bytes} bytes; lend less or split further`;
+  return new ShoalError("out-of-memory", text, { cause });
+}
+
 function layOut(plan: ProgramPlan, limits: GPUSupportedLimits): Layout {
   const dispatches = [...plan.operations.values()].flatMap((operation) => operation.dispatches);
-  const arena = planArena(plan.tensors, conflictsOf(dispatches), {
-    bufferBytesMax: limits.maxBufferSize,
-    bindingBytesMax: limits.maxStorageBufferBindingSize,
-  });
-  return { arena, uniforms: layoutUniforms(plan), stagingBytes: stagingBytes(plan) };
+  const arena = planArena(plan.tensors, conflictsOf(dispatches), arenaLimits(limits));
+  return { arena, uniforms: layoutUniforms(plan), readbackBytes: readbackBytes(plan) };
 }
 
 /** Pairs of tensors that one dispatch reads and writes. */
@@ -227,21 +213,32 @@ function layoutUniforms(plan: ProgramPlan): Layout["uniforms"] {
   for (const dispatch of [...plan.operations.values()].flatMap((operation) => operation.dispatches)) {
     const bytes = packParams(dispatch.spec, dispatch.params);
     const key = bytes.join();
-    const block = blocks.get(key) ?? { offset: blocks.size * BINDING_ALIGN_BYTES, bytes };
+    const block = blocks.get(key) ?? { offset: blocks.size * TENSOR_ALIGN_BYTES, bytes };
     blocks.set(key, block);
     offsets.set(dispatch, { offset: block.offset, size: bytes.byteLength });
   }
-  const all = new Uint8Array(Math.max(1, blocks.size) * BINDING_ALIGN_BYTES);
+  const needed = blocks.size * TENSOR_ALIGN_BYTES;
+  if (needed > UNIFORM_BYTES) {
+    throw new ShoalError(
+      "internal",
+      `${blocks.size} parameter blocks exceed the ${UNIFORM_BYTES} bytes reserved`,
+    );
+  }
+  const all = new Uint8Array(Math.max(TENSOR_ALIGN_BYTES, needed));
   for (const { offset, bytes } of blocks.values()) all.set(bytes, offset);
   return { bytes: all, offsets };
 }
 
-/** The largest readback; never 0, which would be no buffer. */
-function stagingBytes(plan: ProgramPlan): number {
+function refsOf(readback: OperationPlan["readback"] = []): readonly TensorRef[] {
+  return typeof readback === "string" || "tensor" in readback ? [readback] : readback;
+}
+
+/** The longest readback of an operation. */
+export function readbackBytes(plan: ProgramPlan): number {
   const tensors = new Map(plan.tensors.map(({ name, bytes }) => [name, bytes]));
-  const sizes = [...plan.operations.values()].map(({ readback }) => {
-    if (readback === undefined) return 0;
-    return typeof readback === "string" ? tensors.get(readback) ?? 0 : readback.bytes;
-  });
-  return alignUp(Math.max(BINDING_ALIGN_BYTES, ...sizes), 4);
+  const bytesOf = (ref: TensorRef) => typeof ref === "string" ? tensors.get(ref) ?? 0 : ref.bytes;
+  const sizes = [...plan.operations.values()].map(({ readback }) =>
+    refsOf(readback).reduce((sum, ref) => sum + bytesOf(ref), 0)
+  );
+  return Math.max(0, ...sizes);
 }

@@ -44,6 +44,8 @@ export const DEFAULT_CONFIG: Readonly<RunConfig> = {
   codec_forward: "i8b64",
   codec_backward: "i8b64",
   reduce: "int8",
+  recompute: "auto",
+  optimizer: "exact",
   iceServers: [],
 };
 
@@ -103,6 +105,8 @@ const CHECKS: Readonly<Record<keyof RunConfig, Check>> = {
   codec_forward: { kind: "choice", choices: CODECS },
   codec_backward: { kind: "choice", choices: CODECS },
   reduce: { kind: "choice", choices: ["int8", "raw32"] },
+  recompute: { kind: "choice", choices: ["auto", "none", "attention", "block"] },
+  optimizer: { kind: "choice", choices: ["auto", "exact"] },
   iceServers: { kind: "ice" },
 };
 

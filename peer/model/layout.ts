@@ -93,6 +93,12 @@ export function stageLayout(spec: ModelSpec, stage: StageSpec): StageLayout {
   return { tensors, size: alignUp(end) };
 }
 
+/** Where the stage's groups begin, in floats: only there may the flat array be cut, besides between rows of one matrix. */
+export function groupOffsets(spec: ModelSpec, stage: StageSpec): number[] {
+  const layout = stageLayout(spec, stage);
+  return stageGroups(spec, stage).map(([first]) => findTensor(layout, first![0])!.offset);
+}
+
 export function findTensor(layout: StageLayout, name: string): TensorLayout | undefined {
   return layout.tensors.find((tensor) => tensor.name === name);
 }

@@ -1,7 +1,7 @@
-// The logistic function, for activations.
+// The logistic function of `lanes`, for activations; the importer of a lanes file chooses how many those are.
 
 // exp only ever sees a non-positive number: an overflow to infinity is undefined in WGSL.
-fn sigmoid(x: f32) -> f32 {
+fn sigmoid(x: lanes) -> lanes {
   let e = exp(-abs(x));
-  return select(e, 1.0, x >= 0.0) / (1.0 + e);
+  return select(e, lanes(1.0), x >= lanes()) / (1.0 + e);
 }

@@ -1,18 +1,18 @@
-// The four attention kernels against the double-precision reference, and the gradients against differences of the
+// The three attention kernels against the double-precision reference, and the gradients against differences of the
 // forward. Shapes run with the head width as a parameter and as an override.
 import assert from "node:assert/strict";
-import type { KernelSpec } from "../../peer/gpu/kernel.ts";
 import {
-  attentionDeltaSpec,
   attentionForwardSpec,
   attentionKeyValueGradSpec,
   attentionOverrides,
   attentionQueryGradSpec,
   HEAD_DIM_MAX,
 } from "../../peer/gpu/kernels/attention.ts";
+import { rotaryTable } from "../../peer/gpu/kernels/rotary.ts";
 import { attentionBackward, attentionForward } from "../../shaders/reference/attention.ts";
+import { rotaryBackward, rotaryForward } from "../../shaders/reference/rotary.ts";
 import { checkDirections, weighted } from "./difference.ts";
-import { type KernelData, onAdapter, relL2, runKernel, runTwice, testDevice, testValues } from "./support.ts";
+import { type KernelData, onAdapter, relL2, runTwice, testDevice, testValues } from "./support.ts";
 
 const gpu = await testDevice();
 /** exp and log of a few units in the last place on scores of a few units, sums of up to T terms. */
@@ -31,7 +31,7 @@ const shapes: Shape[] = [
   [1, 1, 1, 1, 2],
   [2, 1, 2, 1, 4],
   [1, 4, 1, 1, 4],
-  [2, 3, 2, 2, 1],
+  [2, 3, 2, 2, 2],
   [2, 5, 4, 2, 4],
   [1, 7, 3, 1, 6],
   [3, 13, 6, 3, 10],
@@ -51,6 +51,8 @@ function kernelParams({ B, ...rest }: Shape) {
   return { R: B * rest.T, ...rest };
 }
 
+const THETA = 10_000;
+
 /** Inputs, and what the reference makes of them; scores have a spread of a few units. */
 function tensors(shape: Shape, scale = 2) {
   const { B, T, H, Hk, D } = shape;
@@ -59,11 +61,13 @@ function tensors(shape: Shape, scale = 2) {
   const dout = testValues(R * H * D, 2);
   const wide = Float64Array.from(qkv);
   const { out, lse } = attentionForward(wide, shape);
-  const dqkv = attentionBackward({ qkv: wide, out, lse, dOut: Float64Array.from(dout) }, shape);
+  const rotated = attentionBackward({ qkv: wide, out, lse, dOut: Float64Array.from(dout) }, shape);
+  const dqkv = rotaryBackward(rotated, { ...shape, theta: THETA });
+  const angles = rotaryTable(T, D, THETA);
   const delta = Float64Array.from({ length: R * H }, (_, i) => {
     return weighted(dout.subarray(i * D, (i + 1) * D), out.subarray(i * D, (i + 1) * D));
   });
-  return { R, qkv, dout, out, lse, delta, dqkv };
+  return { R, qkv, dout, out, lse, angles, delta, dqkv };
 }
 
 type Inputs = Record<string, KernelData>;
@@ -78,14 +82,24 @@ function forward(shape: Shape, qkv: Float32Array, headDim = 0): Promise<Record<s
   });
 }
 
-async function gradient(
-  spec: KernelSpec,
-  shape: Shape,
-  { inputs, headDim = 0 }: { inputs: Inputs; headDim?: number },
-): Promise<Float32Array> {
+interface Given {
+  inputs: Inputs;
+  headDim?: number;
+}
+
+function queryGradient(shape: Shape, { inputs, headDim = 0 }: Given) {
+  return runTwice(gpu, attentionQueryGradSpec, {
+    params: kernelParams(shape),
+    inputs,
+    outputs: { delta: shape.B * shape.T * shape.H, dqkv: inputs.qkv!.length },
+    overrides: { headDim },
+  });
+}
+
+async function keyValueGradient(shape: Shape, { inputs, headDim = 0 }: Given): Promise<Float32Array> {
   const outputs = { dqkv: inputs.qkv!.length };
   const run = { params: kernelParams(shape), inputs, outputs, overrides: { headDim } };
-  return (await runTwice(gpu, spec, run)).dqkv!;
+  return (await runTwice(gpu, attentionKeyValueGradSpec, run)).dqkv!;
 }
 
 function close(actual: ArrayLike<number>, expected: ArrayLike<number>, what: string): void {
@@ -131,19 +145,6 @@ Deno.test(
   },
 );
 
-Deno.test(onAdapter(gpu, "attention_delta equals the reference"), async () => {
-  for (const shape of shapes) {
-    const { R, dout, out, delta } = tensors(shape);
-    const { H, D } = shape;
-    const run = {
-      params: { R, H, D },
-      inputs: { dout, out: Float32Array.from(out) },
-      outputs: { delta: R * H },
-    };
-    close((await runTwice(gpu, attentionDeltaSpec, run)).delta!, delta, JSON.stringify(shape));
-  }
-});
-
 Deno.test("attention_overrides make the head width a constant on hardware only", () => {
   assert.deepEqual(attentionOverrides(64, false), { headDim: 64 });
   assert.deepEqual(attentionOverrides(64, true), { headDim: 0 });
@@ -171,14 +172,19 @@ Deno.test(
   onAdapter(gpu, "attention_query_grad and attention_keyvalue_grad equal the reference"),
   async () => {
     for (const shape of shapes) {
-      const { qkv, dout, lse, delta, dqkv } = tensors(shape);
-      const inputs = { qkv, dout, lse: Float32Array.from(lse), delta: Float32Array.from(delta) };
+      const { qkv, dout, out, lse, angles, delta, dqkv } = tensors(shape);
+      const given = { qkv, dout, lse: Float32Array.from(lse), angles };
       const expected = columns(dqkv, shape);
       for (const headDim of headDims(shape)) {
         const what = `${JSON.stringify(shape)} headDim ${headDim}`;
-        const query = columns(await gradient(attentionQueryGradSpec, shape, { inputs, headDim }), shape);
+        const first = await queryGradient(shape, {
+          inputs: { ...given, out: Float32Array.from(out) },
+          headDim,
+        });
+        const query = columns(first.dqkv!, shape);
+        close(first.delta!, delta, `delta of ${what}`);
         const keyValue = columns(
-          await gradient(attentionKeyValueGradSpec, shape, { inputs, headDim }),
+          await keyValueGradient(shape, { inputs: { ...given, delta: Float32Array.from(delta) }, headDim }),
           shape,
         );
         closeOrTiny(query.query, expected.query, `dq of ${what}`);
@@ -190,18 +196,24 @@ Deno.test(
   },
 );
 
-Deno.test(onAdapter(gpu, "attention gradients are the differences of attention_forward"), async () => {
-  const shape = { B: 2, T: 6, H: 4, Hk: 2, D: 4 };
-  const { R, qkv, dout } = tensors(shape, 1);
-  const { out, lse } = await forward(shape, qkv);
-  const { delta } = await runKernel(gpu, attentionDeltaSpec, {
-    params: { R, H: shape.H, D: shape.D },
-    inputs: { dout, out: out! },
-    outputs: { delta: R * shape.H },
-  });
-  const inputs = { qkv, dout, lse: lse!, delta: delta! };
-  // The second kernel completes what the first one wrote, as in the engine.
-  const half = await gradient(attentionQueryGradSpec, shape, { inputs });
-  const whole = await gradient(attentionKeyValueGradSpec, shape, { inputs: { ...inputs, dqkv: half } });
-  await checkDirections(async (moved) => weighted((await forward(shape, moved)).out!, dout), qkv, whole);
-});
+Deno.test(
+  onAdapter(gpu, "attention gradients are the differences of rotary and attention_forward"),
+  async () => {
+    const shape = { B: 2, T: 6, H: 4, Hk: 2, D: 4 };
+    const { qkv: plain, dout, angles } = tensors(shape, 1);
+    const rotate = (values: Float32Array) =>
+      Float32Array.from(rotaryForward(Float64Array.from(values), { ...shape, theta: THETA }));
+    const qkv = rotate(plain);
+    const { out, lse } = await forward(shape, qkv);
+    const given = { qkv, dout, lse: lse!, angles };
+    const first = await queryGradient(shape, { inputs: { ...given, out: out! } });
+    // The second kernel completes what the first one wrote, as in the engine.
+    const second = { ...given, delta: first.delta!, dqkv: first.dqkv! };
+    const whole = await keyValueGradient(shape, { inputs: second });
+    await checkDirections(
+      async (moved) => weighted((await forward(shape, rotate(moved))).out!, dout),
+      plain,
+      whole,
+    );
+  },
+);

@@ -3,10 +3,10 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { decodeTensor, encodeTensor, payloadBytes } from "../../peer/codec/codec.ts";
+import { amaxChunk } from "../../peer/model/stage_tensors.ts";
 import { fromHalf } from "../../peer/codec/f16.ts";
 import type { KernelSpec } from "../../peer/gpu/kernel.ts";
 import {
-  amaxChunk,
   amaxChunksSpec,
   amaxExponentSpec,
   decodeF16sSpec,

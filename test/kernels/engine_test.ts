@@ -118,7 +118,7 @@ Deno.test(onAdapter(gpu, "odd widths and several vocabulary tiles equal the CPU 
     n_embd: 18,
     n_inner: 7,
     block_size: 5,
-    vocab_size: 1030,
+    vocab_size: 2150,
   };
   const spec = { ...odd, n_layer: 1 };
   const build = buildsOf(spec, 1, { codec: "raw32", slots: 1 });

@@ -1,18 +1,18 @@
-// The head's kernels against the double-precision reference: loss, logit gradients tile by tile, and the plan that
-// turns them into dx and dW with matmul kernels.
+// The head's kernels against the double-precision reference: loss and logit gradients, tile by tile. That they and matmuls
+// together give dx and dW is for engine_test.ts.
 import assert from "node:assert/strict";
-import { headLogitGradSpec, headLossSpec, sumRowsSpec } from "../../peer/gpu/kernels/head.ts";
-import { MatmulEpilogue, matmulNnSpec, matmulTnSpec } from "../../peer/gpu/kernels/matmul.ts";
-import { randomTokens } from "../../shaders/reference/check.ts";
+import type { KernelSpec } from "../../peer/gpu/kernel.ts";
 import {
-  headBackward,
-  headForward,
-  headInputGrad,
-  headLogitGrad,
-  mean,
-} from "../../shaders/reference/head.ts";
+  headLogitGradSpec,
+  headLossGroupSpec,
+  headLossSpec,
+  sumRowsSpec,
+} from "../../peer/gpu/kernels/head.ts";
+import { WORKGROUPS_PER_DIMENSION_MAX } from "../../peer/gpu/library.ts";
+import { randomTokens } from "../../shaders/reference/check.ts";
+import { headForward, headInputGrad, headLogitGrad, mean } from "../../shaders/reference/head.ts";
 import { checkDirections } from "./difference.ts";
-import { onAdapter, relL2, runKernel, runTwice, testDevice, testValues } from "./support.ts";
+import { assertSameBits, onAdapter, relL2, runTwice, testDevice, testValues } from "./support.ts";
 
 const gpu = await testDevice();
 /** exp and log of a few units in the last place on logits of a few units, dot products of up to 64 terms. */
@@ -50,113 +50,126 @@ function close(actual: ArrayLike<number>, expected: ArrayLike<number>, what: str
   assert.ok(error <= TOLERANCE, `${what}: relative error ${error}`);
 }
 
-Deno.test(onAdapter(gpu, "head_loss equals the reference"), async () => {
-  for (const shape of shapes) {
-    const { x, weight, targets, forward } = tensors(shape);
-    const run = {
-      params: { ...shape },
-      inputs: { x, weight, targets },
-      outputs: { loss: shape.R, lse: shape.R },
-    };
-    const { loss, lse } = await runTwice(gpu, headLossSpec, run);
-    close(loss!, forward.losses, `loss of ${JSON.stringify(shape)}`);
-    close(lse!, forward.lse, `lse of ${JSON.stringify(shape)}`);
-  }
-});
+/** x · Wᵀ of entries [from, to) in f32, as the matmul before the kernels leaves it. */
+function logitsOf({ R, C }: Shape, { wide }: ReturnType<typeof tensors>, [from, to]: [number, number]) {
+  return Float32Array.from({ length: R * (to - from) }, (_, i) => {
+    const [r, v] = [Math.floor(i / (to - from)), from + i % (to - from)];
+    let sum = 0;
+    for (let c = 0; c < C; c++) sum += wide.x[r * C + c]! * wide.weight[v * C + c]!;
+    return sum;
+  });
+}
 
-Deno.test(onAdapter(gpu, "head_loss stays finite for logits far outside the range of exp"), async () => {
-  const run = {
-    params: { R: 2, C: 1, V: 3 },
-    inputs: {
-      x: Float32Array.of(1000, -1000),
-      weight: Float32Array.of(1, 2, -3),
-      targets: Uint32Array.of(0, 2),
-    },
-    outputs: { loss: 2, lse: 2 },
-  };
-  const { loss, lse } = await runTwice(gpu, headLossSpec, run);
-  assert.deepEqual([...loss!], [1000, 0]);
-  assert.deepEqual([...lse!], [2000, 3000]);
-});
+function tilesOf(V: number, width: number): [number, number][] {
+  return Array.from({ length: Math.ceil(V / width) }, (_, i) => [i * width, Math.min(V, (i + 1) * width)]);
+}
+
+/** loss and lse by folding tile after tile. */
+async function foldTiles(
+  spec: KernelSpec,
+  run: {
+    R: number;
+    targets: Uint32Array;
+    tiles: [number, number][];
+    logits(tile: [number, number]): Float32Array;
+  },
+) {
+  const { R, targets, tiles } = run;
+  let state = { loss: new Float32Array(R).fill(NaN), lse: new Float32Array(R).fill(NaN) };
+  for (const [i, tile] of tiles.entries()) {
+    const flags = { begins: i === 0 ? 1 : 0, ends: i === tiles.length - 1 ? 1 : 0 };
+    const { loss, lse } = await runTwice(gpu, spec, {
+      params: { R, tile: tile[1] - tile[0], vocabOffset: tile[0], ...flags },
+      inputs: { logits: run.logits(tile), targets, ...state },
+      outputs: { loss: R, lse: R },
+    });
+    state = { loss: Float32Array.from(loss!), lse: Float32Array.from(lse!) };
+  }
+  return state;
+}
+
+for (const spec of [headLossSpec, headLossGroupSpec]) {
+  Deno.test(onAdapter(gpu, `${spec.name} equals the reference in any tiles`), async () => {
+    for (const shape of shapes) {
+      const made = tensors(shape);
+      for (const width of [shape.V, Math.ceil(shape.V / 3)]) {
+        const { loss, lse } = await foldTiles(spec, {
+          ...{ R: shape.R, targets: made.targets, tiles: tilesOf(shape.V, width) },
+          logits: (tile) => logitsOf(shape, made, tile),
+        });
+        close(loss, made.forward.losses, `loss of ${JSON.stringify(shape)} in tiles of ${width}`);
+        close(lse, made.forward.lse, `lse of ${JSON.stringify(shape)} in tiles of ${width}`);
+      }
+    }
+  });
+
+  Deno.test(onAdapter(gpu, `${spec.name} stays finite for logits far outside the range of exp`), async () => {
+    const rows = [[1000, 2000, -3000], [-1000, -2000, 3000]];
+    for (const width of [1, 2, 3]) {
+      const { loss, lse } = await foldTiles(spec, {
+        ...{ R: 2, targets: Uint32Array.of(0, 2), tiles: tilesOf(3, width) },
+        logits: ([from, to]) => Float32Array.from(rows.flatMap((row) => row.slice(from, to))),
+      });
+      assert.deepEqual([...loss], [1000, 0], `tiles of ${width}`);
+      assert.deepEqual([...lse], [2000, 3000], `tiles of ${width}`);
+    }
+  });
+}
+
+Deno.test(
+  onAdapter(gpu, "head_loss_group reaches every row when workgroups need a second dimension"),
+  async () => {
+    const R = WORKGROUPS_PER_DIMENSION_MAX + 3;
+    const logits = testValues(R, 1);
+    const run = { R, targets: new Uint32Array(R), tiles: [[0, 1] as [number, number]], logits: () => logits };
+    const { loss, lse } = await foldTiles(headLossGroupSpec, run);
+    assert.ok(loss.every((value) => value === 0));
+    assertSameBits(lse, logits, "lse of a single logit");
+  },
+);
+
+/** The gradient of a tile's logits. */
+async function logitGrad(shape: Shape, made: ReturnType<typeof tensors>, tile: [number, number]) {
+  const { logits } = await runTwice(gpu, headLogitGradSpec, {
+    params: { R: shape.R, tile: tile[1] - tile[0], vocabOffset: tile[0] },
+    inputs: { targets: made.targets, lse: made.lse, logits: logitsOf(shape, made, tile) },
+    outputs: { logits: shape.R * (tile[1] - tile[0]) },
+  });
+  return logits!;
+}
 
 Deno.test(onAdapter(gpu, "head_logit_grad equals the reference for every tile"), async () => {
   for (const shape of shapes) {
-    const { R, C, V } = shape;
-    const { x, weight, targets, forward, lse } = tensors(shape);
-    const expected = headLogitGrad(forward, targets, { V });
-    for (const width of [V, 5, 8, 128]) {
+    const { R, V } = shape;
+    const made = tensors(shape);
+    const expected = headLogitGrad(made.forward, made.targets, { V });
+    for (const width of [V, Math.ceil(V / 3)]) {
       const actual = new Float32Array(R * V).fill(NaN);
-      for (let vocabOffset = 0; vocabOffset < V; vocabOffset += width) {
-        const tile = Math.min(width, V - vocabOffset);
-        const run = {
-          params: { R, C, vocabOffset, tile },
-          inputs: { x, weight, targets, lse },
-          outputs: { dlogits: R * tile },
-        };
-        const { dlogits } = await runTwice(gpu, headLogitGradSpec, run);
-        for (let r = 0; r < R; r++) {
-          actual.set(dlogits!.subarray(r * tile, (r + 1) * tile), r * V + vocabOffset);
-        }
+      for (const tile of tilesOf(V, width)) {
+        const part = await logitGrad(shape, made, tile);
+        const count = tile[1] - tile[0];
+        for (let r = 0; r < R; r++) actual.set(part.subarray(r * count, (r + 1) * count), r * V + tile[0]);
       }
       close(actual, expected, `${JSON.stringify(shape)} in tiles of ${width}`);
     }
   }
 });
 
-/** dx and dW by the plan in peer/gpu/kernels/head.ts. */
-async function backward({ R, C, V }: Shape, { x, weight, targets, lse }: ReturnType<typeof tensors>) {
-  const width = 24;
-  let dx = new Float32Array(R * C).fill(NaN);
-  const dW = new Float32Array(V * C).fill(NaN);
-  const residual = new Float32Array(1);
-  for (let vocabOffset = 0; vocabOffset < V; vocabOffset += width) {
-    const tile = Math.min(width, V - vocabOffset);
-    const { dlogits } = await runKernel(gpu, headLogitGradSpec, {
-      params: { R, C, vocabOffset, tile },
-      inputs: { x, weight, targets, lse },
-      outputs: { dlogits: R * tile },
-    });
-    const rows = weight.slice(vocabOffset * C, (vocabOffset + tile) * C);
-    const epilogue = vocabOffset === 0 ? MatmulEpilogue.store : MatmulEpilogue.accumulate;
-    const input = await runKernel(gpu, matmulNnSpec, {
-      params: { M: R, N: C, K: tile, epilogue },
-      inputs: { a: dlogits!, b: rows, residual, out: dx },
-      outputs: { out: R * C },
-    });
-    dx = Float32Array.from(input.out!);
-    const gradient = await runKernel(gpu, matmulTnSpec, {
-      params: { M: tile, N: C, K: R, epilogue: MatmulEpilogue.store },
-      inputs: { a: dlogits!, b: x, residual },
-      outputs: { out: tile * C },
-    });
-    dW.set(gradient.out!, vocabOffset * C);
-  }
-  return { dx, dW };
-}
-
-Deno.test(onAdapter(gpu, "tiles of logit gradients and matmuls give the head's gradients"), async () => {
-  const shape = { R: 13, C: 33, V: 65 };
-  const made = tensors(shape);
-  const { dX, dW } = headBackward(made.wide.x, made.wide.weight, { targets: made.targets, ...shape });
-  const actual = await backward(shape, made);
-  close(actual.dx, dX, "dx");
-  close(actual.dW, dW, "dW");
-});
-
 Deno.test(onAdapter(gpu, "head_logit_grad is the difference of head_loss"), async () => {
   const shape = { R: 3, C: 5, V: 11 };
   const { R, C, V } = shape;
-  const { x, weight, targets, wide, lse } = tensors(shape);
-  const { dlogits } = await runKernel(gpu, headLogitGradSpec, {
-    params: { R, C, vocabOffset: 0, tile: V },
-    inputs: { x, weight, targets, lse },
-    outputs: { dlogits: R * V },
-  });
+  const made = tensors(shape);
+  const dlogits = await logitGrad(shape, made, [0, V]);
   async function meanLoss(x: Float32Array): Promise<number> {
-    const run = { params: { ...shape }, inputs: { x, weight, targets }, outputs: { loss: R, lse: R } };
-    return mean(Float64Array.from((await runKernel(gpu, headLossSpec, run)).loss!));
+    const moved = { ...made, wide: { ...made.wide, x: Float64Array.from(x) } };
+    const { loss } = await foldTiles(headLossSpec, {
+      ...{ R, targets: made.targets, tiles: [[0, V]] },
+      logits: (tile) => logitsOf(shape, moved, tile),
+    });
+    return mean(Float64Array.from(loss));
   }
-  await checkDirections(meanLoss, x, headInputGrad(Float64Array.from(dlogits!), wide.weight, { C, V }));
+  const gradient = headInputGrad(Float64Array.from(dlogits), made.wide.weight, { C, V });
+  await checkDirections(meanLoss, made.x, gradient);
 });
 
 Deno.test(onAdapter(gpu, "sum_rows gives the mean"), async () => {

@@ -1,6 +1,6 @@
-// The rotary kernel against the double-precision reference, forward and back.
+// The rotary kernels against the double-precision reference, forward and back.
 import assert from "node:assert/strict";
-import { rotarySpec, rotaryTable } from "../../peer/gpu/kernels/rotary.ts";
+import { rotaryKernel, rotarySpec, rotaryTable, rotaryVec4Spec } from "../../peer/gpu/kernels/rotary.ts";
 import { rotaryBackward, rotaryForward } from "../../shaders/reference/rotary.ts";
 import { onAdapter, relL2, runTwice, testDevice, testValues } from "./support.ts";
 
@@ -12,6 +12,8 @@ const shapes = [
   [1, 7, 3, 3, 6],
   [3, 5, 4, 2, 10],
   [2, 33, 4, 2, 16],
+  [1, 5, 1, 1, 8],
+  [2, 3, 2, 1, 24],
   [1, 64, 2, 1, 128],
 ];
 const THETA = 10_000;
@@ -27,11 +29,15 @@ function makeCase([B = 0, T = 0, H = 0, Hk = 0, D = 0]: number[]): RotaryCase {
   return { params: { R: B * T, T, H, Hk, D }, qkv: testValues(B * T * (H + 2 * Hk) * D, 5) };
 }
 
-async function rotate({ params, qkv }: RotaryCase, direction: number): Promise<Float32Array> {
+async function rotate(
+  { params, qkv }: RotaryCase,
+  direction: number,
+  spec = rotaryKernel(params.D),
+): Promise<Float32Array> {
   const angles = rotaryTable(params.T, params.D, THETA);
   const inputs = { angles, qkv };
   const outputs = { qkv: qkv.length };
-  return (await runTwice(gpu, rotarySpec, { params: { ...params, direction }, inputs, outputs })).qkv!;
+  return (await runTwice(gpu, spec, { params: { ...params, direction }, inputs, outputs })).qkv!;
 }
 
 Deno.test(onAdapter(gpu, "rotary equals the reference in both directions"), async () => {
@@ -45,7 +51,14 @@ Deno.test(onAdapter(gpu, "rotary equals the reference in both directions"), asyn
       relL2(await rotate({ params, qkv }, -1), back),
     ];
     assert.ok(Math.max(...errors) <= TOLERANCE, `shape ${shape}: relative errors ${errors}`);
+    const plain = relL2(await rotate({ params, qkv }, 1, rotarySpec), forward);
+    assert.ok(plain <= TOLERANCE, `shape ${shape}, any width: relative error ${plain}`);
   }
+});
+
+Deno.test("heads that divide by eight get vectors of four", () => {
+  assert.equal(rotaryKernel(64), rotaryVec4Spec);
+  assert.equal(rotaryKernel(12), rotarySpec);
 });
 
 Deno.test(onAdapter(gpu, "rotary leaves the values alone and -1 undoes +1"), async () => {

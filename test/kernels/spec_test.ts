@@ -6,7 +6,7 @@ import { kernelSpecs } from "../../peer/gpu/kernels/index.ts";
 import type { KernelSpec } from "../../peer/gpu/kernel.ts";
 import { shaderLibrary } from "../../peer/gpu/library.ts";
 import { linkShader } from "../../peer/gpu/link.ts";
-import { compileKernel } from "../../peer/gpu/pipeline.ts";
+import { canRun, compileKernel } from "../../peer/gpu/pipeline.ts";
 import { onAdapter, testDevice } from "./support.ts";
 
 const gpu = await testDevice();
@@ -75,7 +75,17 @@ Deno.test("a spec that differs from its WGSL is noticed", () => {
 });
 
 Deno.test(onAdapter(gpu, "every kernel compiles with its default overrides"), async () => {
-  for (const spec of kernelSpecs) assert.ok(await compileKernel(gpu.device, spec));
+  for (const spec of kernelSpecs.filter((spec) => canRun(gpu.device, spec))) {
+    assert.ok(await compileKernel(gpu.device, spec));
+  }
+});
+
+Deno.test("a kernel that enables a feature says so, and runs only where the device has it", () => {
+  const enabled = ({ wgsl }: KernelSpec) => /^enable (\w+);/m.exec(wgsl)?.[1];
+  for (const spec of kernelSpecs) assert.equal(spec.feature, enabled(spec), spec.name);
+  const bare = { ...kernelSpecs[0]!, feature: "subgroups" as const };
+  assert.ok(!canRun({ features: new Set() } as unknown as GPUDevice, bare));
+  assert.ok(canRun({ features: new Set(["subgroups"]) } as unknown as GPUDevice, bare));
 });
 
 Deno.test(onAdapter(gpu, "a broken shader is reported as shader-invalid with its line"), async () => {

@@ -1,14 +1,17 @@
-// Causal grouped-query attention on packed, rotated q, k, v rows [R, (H+2Hk)D], R = B*T rows, D at most 128.
-// Backward order: attention_delta, then the query and the key/value kernels in any order; together they write all
-// of dqkv, the gradient of the rotated heads (rotary with direction -1 follows).
-import deltaWgsl from "../../../shaders/attention_delta.wgsl" with { type: "text" };
+// Causal grouped-query attention on packed, rotated q, k, v rows [R, (H+2Hk)D], R = B*T rows, D even and at most 128.
+// Backward order: the query kernel, which leaves delta, then the key/value kernel. Together they write all of dqkv, the
+// gradient of the heads before rotation.
 import forwardWgsl from "../../../shaders/attention_forward.wgsl" with { type: "text" };
+import forwardFlashWgsl from "../../../shaders/attention_forward_flash.wgsl" with { type: "text" };
 import forwardTiledWgsl from "../../../shaders/attention_forward_tiled.wgsl" with { type: "text" };
 import keyValueGradWgsl from "../../../shaders/attention_keyvalue_grad.wgsl" with { type: "text" };
+import keyValueGradFlashWgsl from "../../../shaders/attention_keyvalue_grad_flash.wgsl" with { type: "text" };
 import keyValueGradTiledWgsl from "../../../shaders/attention_keyvalue_grad_tiled.wgsl" with { type: "text" };
 import queryGradWgsl from "../../../shaders/attention_query_grad.wgsl" with { type: "text" };
+import queryGradFlashWgsl from "../../../shaders/attention_query_grad_flash.wgsl" with { type: "text" };
 import queryGradTiledWgsl from "../../../shaders/attention_query_grad_tiled.wgsl" with { type: "text" };
 import type { KernelSpec } from "../kernel.ts";
+import { spreadWorkgroups } from "../library.ts";
 import { bindings, cover, u32Params } from "./define.ts";
 
 /** Largest head width: the size of the kernels' private arrays. */
@@ -35,31 +38,21 @@ export const attentionForwardSpec: KernelSpec = {
   workgroups: ({ R = 0, H = 0 }, overrides) => cover(R * H, overrides),
 };
 
-/** delta [R,H] from dout and out, both [R,HD]. */
-export const attentionDeltaSpec: KernelSpec = {
-  name: "attention_delta",
-  wgsl: deltaWgsl,
-  bindings: bindings(["dout", "out"], ["delta"]),
-  params: u32Params("R", "H", "D"),
-  overrides: { workgroupSize: 32 },
-  workgroups: ({ R = 0, H = 0 }, overrides) => cover(R * H, overrides),
-};
-
-/** The query columns of dqkv from qkv, dout [R,HD], lse and delta [R,H]. */
+/** The query columns of dqkv, and delta [R,H], from qkv, out and dout [R,HD], lse [R,H] and the rotary angles. */
 export const attentionQueryGradSpec: KernelSpec = {
   name: "attention_query_grad",
   wgsl: queryGradWgsl,
-  bindings: bindings(["qkv", "dout", "lse", "delta"], ["dqkv"]),
+  bindings: bindings(["qkv", "out", "dout", "lse", "angles"], ["delta", "dqkv"]),
   params: u32Params("R", "T", "H", "Hk", "D"),
   overrides,
   workgroups: ({ R = 0, H = 0 }, overrides) => cover(R * H, overrides),
 };
 
-/** The key and value columns of dqkv from qkv, dout [R,HD], lse and delta [R,H]. */
+/** The key and value columns of dqkv from qkv, dout [R,HD], lse and delta [R,H], and the rotary angles. */
 export const attentionKeyValueGradSpec: KernelSpec = {
   name: "attention_keyvalue_grad",
   wgsl: keyValueGradWgsl,
-  bindings: bindings(["qkv", "dout", "lse", "delta"], ["dqkv"]),
+  bindings: bindings(["qkv", "dout", "lse", "delta", "angles"], ["dqkv"]),
   params: u32Params("R", "T", "H", "Hk", "D"),
   overrides,
   workgroups: ({ R = 0, Hk = 0 }, overrides) => cover(R * Hk, overrides),
@@ -88,7 +81,7 @@ export const attentionForwardTiledSpec: KernelSpec = {
   workgroups: (params, overrides) => coverTiles(params, params.H ?? 0, overrides),
 };
 
-/** attention_query_grad where D divides by 4. */
+/** attention_query_grad where D divides by 8. */
 export const attentionQueryGradTiledSpec: KernelSpec = {
   ...attentionQueryGradSpec,
   name: "attention_query_grad_tiled",
@@ -97,13 +90,51 @@ export const attentionQueryGradTiledSpec: KernelSpec = {
   workgroups: (params, overrides) => coverTiles(params, params.H ?? 0, overrides),
 };
 
-/** attention_keyvalue_grad where D divides by 4. */
+/** attention_keyvalue_grad where D divides by 8. */
 export const attentionKeyValueGradTiledSpec: KernelSpec = {
   ...attentionKeyValueGradSpec,
   name: "attention_keyvalue_grad_tiled",
   wgsl: keyValueGradTiledWgsl,
   overrides: { workgroupSize: 16 },
   workgroups: (params, overrides) => coverTiles(params, params.Hk ?? 0, overrides),
+};
+
+/** Rows of a workgroup of the flash kernels; fixed in the WGSL. */
+const FLASH_ROWS = 32;
+
+/** One workgroup per 32 rows of a sequence and each of `heads`. */
+function coverFlash(
+  { R = 0, T = 1 }: Readonly<Record<string, number>>,
+  heads: number,
+): [number, number, number] {
+  return spreadWorkgroups(R / T * Math.ceil(T / FLASH_ROWS) * heads);
+}
+
+/** attention_forward where D divides by 8. */
+export const attentionForwardFlashSpec: KernelSpec = {
+  ...attentionForwardSpec,
+  name: "attention_forward_flash",
+  wgsl: forwardFlashWgsl,
+  overrides: { headDim: 0 },
+  workgroups: (params) => coverFlash(params, params.H ?? 0),
+};
+
+/** attention_query_grad where D divides by 8. */
+export const attentionQueryGradFlashSpec: KernelSpec = {
+  ...attentionQueryGradSpec,
+  name: "attention_query_grad_flash",
+  wgsl: queryGradFlashWgsl,
+  overrides: { headDim: 0 },
+  workgroups: (params) => coverFlash(params, params.H ?? 0),
+};
+
+/** attention_keyvalue_grad where D divides by 8. */
+export const attentionKeyValueGradFlashSpec: KernelSpec = {
+  ...attentionKeyValueGradSpec,
+  name: "attention_keyvalue_grad_flash",
+  wgsl: keyValueGradFlashWgsl,
+  overrides: { headDim: 0 },
+  workgroups: (params) => coverFlash(params, params.Hk ?? 0),
 };
 
 export interface AttentionKernels {
@@ -116,21 +147,30 @@ export interface AttentionKernels {
 
 /**
  * The quickest kernels for heads of width D. Register tiles pay on a software adapter, where loads are what takes the
- * time (half of it on SwiftShader, two thirds on llvmpipe); a GPU prefers more, smaller invocations.
+ * time (half of it on SwiftShader, two thirds on llvmpipe). A GPU wants its rows' keys in workgroup memory, which on a
+ * software adapter is no quicker than any other and whose barriers are slow.
  */
 export function attentionKernels(D: number, software: boolean): AttentionKernels {
-  if (software && D % 4 === 0 && D <= TILED_HEAD_DIM_MAX) {
-    return {
-      forward: attentionForwardTiledSpec,
-      queryGrad: attentionQueryGradTiledSpec,
-      keyValueGrad: attentionKeyValueGradTiledSpec,
-      overrides: {},
-    };
-  }
-  return {
+  const plain = {
     forward: attentionForwardSpec,
     queryGrad: attentionQueryGradSpec,
     keyValueGrad: attentionKeyValueGradSpec,
     overrides: attentionOverrides(D, software),
+  };
+  if (D % 8 !== 0) return plain;
+  if (!software) {
+    return {
+      forward: attentionForwardFlashSpec,
+      queryGrad: attentionQueryGradFlashSpec,
+      keyValueGrad: attentionKeyValueGradFlashSpec,
+      overrides: attentionOverrides(D, software),
+    };
+  }
+  if (D > TILED_HEAD_DIM_MAX) return plain;
+  return {
+    forward: attentionForwardTiledSpec,
+    queryGrad: attentionQueryGradTiledSpec,
+    keyValueGrad: attentionKeyValueGradTiledSpec,
+    overrides: {},
   };
 }

@@ -16,13 +16,6 @@ import { bindings, cover, u32Params } from "./define.ts";
 const F16S_VALUES = 2;
 const I8B64_ENCODED = 2 * I8_BLOCK;
 const I8B64_DECODED = 4;
-/** Shortest chunk of the two-pass maximum; below it a chunk costs more than the loads it saves. */
-const AMAX_CHUNK_MIN = 64;
-
-/** Chunk length for n values that balances both passes of the maximum; ceil(n / chunk) maxima are needed. */
-export function amaxChunk(n: number): number {
-  return Math.max(AMAX_CHUNK_MIN, Math.ceil(Math.sqrt(n)));
-}
 
 /** maxima [ceil(n/chunk)] (f32 bits, no sign) of values [n]. */
 export const amaxChunksSpec: KernelSpec = {

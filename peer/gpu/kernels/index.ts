@@ -6,6 +6,8 @@ import * as codec from "./codec.ts";
 import * as embedding from "./embedding.ts";
 import * as head from "./head.ts";
 import * as matmul from "./matmul.ts";
+import { matmulSpecs } from "./matmul_family.ts";
+import * as optimizer from "./optimizer.ts";
 import * as rmsnorm from "./rmsnorm.ts";
 import * as rotary from "./rotary.ts";
 import * as swiglu from "./swiglu.ts";
@@ -13,11 +15,13 @@ import * as swiglu from "./swiglu.ts";
 export const kernelSpecs: readonly KernelSpec[] = [
   attention.attentionForwardSpec,
   attention.attentionForwardTiledSpec,
-  attention.attentionDeltaSpec,
+  attention.attentionForwardFlashSpec,
   attention.attentionQueryGradSpec,
   attention.attentionQueryGradTiledSpec,
+  attention.attentionQueryGradFlashSpec,
   attention.attentionKeyValueGradSpec,
   attention.attentionKeyValueGradTiledSpec,
+  attention.attentionKeyValueGradFlashSpec,
   codec.amaxChunksSpec,
   codec.amaxExponentSpec,
   codec.encodeF16sSpec,
@@ -27,21 +31,27 @@ export const kernelSpecs: readonly KernelSpec[] = [
   embedding.embeddingForwardSpec,
   embedding.embeddingWeightGradSpec,
   head.headLossSpec,
+  head.headLossGroupSpec,
   head.headLogitGradSpec,
   head.sumRowsSpec,
-  matmul.matmulNnSpec,
-  matmul.matmulNnVec4Spec,
-  matmul.matmulNnWideSpec,
-  matmul.matmulNtSpec,
-  matmul.matmulNtVec4Spec,
-  matmul.matmulNtWideSpec,
-  matmul.matmulTnSpec,
-  matmul.matmulTnVec4Spec,
-  matmul.matmulTnWideSpec,
+  ...matmulSpecs,
+  matmul.sumSlicesSpec,
+  optimizer.gradientAccumulateSpec,
+  optimizer.gradientStatsSpec,
+  optimizer.gradientNormsSpec,
+  optimizer.gradientExponentsSpec,
+  optimizer.adamwSpec,
   rmsnorm.rmsnormForwardSpec,
-  rmsnorm.rmsnormInputGradSpec,
-  rmsnorm.rmsnormWeightGradSpec,
+  rmsnorm.rmsnormForwardVec4Spec,
+  rmsnorm.rmsnormForwardGroupSpec,
+  rmsnorm.rmsnormBackwardSpec,
+  rmsnorm.rmsnormBackwardVec4Spec,
+  rmsnorm.rmsnormBackwardGroupSpec,
+  rmsnorm.rmsnormGainGradSpec,
   rotary.rotarySpec,
+  rotary.rotaryVec4Spec,
   swiglu.swigluForwardSpec,
+  swiglu.swigluForwardVec4Spec,
   swiglu.swigluBackwardSpec,
+  swiglu.swigluBackwardVec4Spec,
 ];

@@ -1,103 +1,114 @@
-// Matrix products in the three layouts of training, each as a scalar kernel for any shape, a vec4 kernel for shapes that
-// divide by 4, and a wide one for adapters whose loads are slow. Not autotuned: tile sizes are those that were measured.
-import nnWgsl from "../../../shaders/matmul_nn.wgsl" with { type: "text" };
-import nnVec4Wgsl from "../../../shaders/matmul_nn_vec4.wgsl" with { type: "text" };
-import nnWideWgsl from "../../../shaders/matmul_nn_wide.wgsl" with { type: "text" };
-import ntWgsl from "../../../shaders/matmul_nt.wgsl" with { type: "text" };
-import ntVec4Wgsl from "../../../shaders/matmul_nt_vec4.wgsl" with { type: "text" };
-import ntWideWgsl from "../../../shaders/matmul_nt_wide.wgsl" with { type: "text" };
-import tnWgsl from "../../../shaders/matmul_tn.wgsl" with { type: "text" };
-import tnVec4Wgsl from "../../../shaders/matmul_tn_vec4.wgsl" with { type: "text" };
-import tnWideWgsl from "../../../shaders/matmul_tn_wide.wgsl" with { type: "text" };
+// Which kernel of the family a matrix product runs, and its parameters. The choice is a value: measured ones come from
+// peer/gpu/tune.ts, the others from what is known of kinds of adapters. Nothing here touches a device.
+import sumSlicesWgsl from "../../../shaders/matmul_sum_slices.wgsl" with { type: "text" };
+import { mayBeSliced } from "../../model/product_slices.ts";
+import type { GpuDevice } from "../device.ts";
 import type { KernelSpec } from "../kernel.ts";
+import { bindings, cover, u32Params } from "./define.ts";
+import {
+  dividesByFour,
+  MATMUL_FAMILY,
+  type MatmulLayout,
+  type MatmulMember,
+  type MatmulShape,
+  memberSpec,
+} from "./matmul_family.ts";
 
-/** nn: a·b (input gradients); nt: a·bᵀ (forward, weights [out, in]); tn: aᵀ·b (weight gradients). */
-export type MatmulLayout = "nn" | "nt" | "tn";
+export type { MatmulLayout, MatmulShape } from "./matmul_family.ts";
 
 /** What is added to the product before it is stored: nothing, the binding `residual`, or the old output. */
 export const MatmulEpilogue = { store: 0, addResidual: 1, accumulate: 2 } as const;
 
-export interface MatmulShape {
-  M: number;
-  N: number;
-  K: number;
+/** out[i] = sum over slices of parts[slice, i], with the product's epilogue; the second pass of a sliced product. */
+export const sumSlicesSpec: KernelSpec = {
+  name: "matmul_sum_slices",
+  wgsl: sumSlicesWgsl,
+  bindings: bindings(["parts", "residual"], ["out"]),
+  params: u32Params("count", "slices", "epilogue"),
+  overrides: { workgroupSize: 64 },
+  workgroups: ({ count = 0 }, overrides) => cover(count, overrides),
+};
+
+/** A member of the family, by name, and into how many slices K is cut. */
+export interface MatmulPick {
+  member: string;
+  slices: number;
 }
 
-/** How one kernel cuts the output; the columns of one invocation are fixed in its WGSL. */
-interface Tile {
-  columns: number;
-  overrides: { columnGroups: number; rowGroups: number };
+export interface MatmulChoice {
+  /** Members in order of preference where nothing was measured. */
+  preferred: readonly string[];
+  /** By productClass. */
+  measured: Readonly<Record<string, MatmulPick>>;
 }
 
-/** Rows of the output that one invocation computes; fixed in the WGSL. */
-const TILE_ROWS = 8;
-const NARROW: Tile = { columns: 4, overrides: { columnGroups: 8, rowGroups: 4 } };
-const WIDE: Tile = { columns: 16, overrides: { columnGroups: 4, rowGroups: 2 } };
-
-function matmul(name: string, wgsl: string, tile = NARROW): KernelSpec {
-  return {
-    name,
-    wgsl,
-    bindings: [
-      { name: "params", type: "uniform" },
-      { name: "a", type: "read-only-storage" },
-      { name: "b", type: "read-only-storage" },
-      { name: "residual", type: "read-only-storage" },
-      { name: "out", type: "storage" },
-    ],
-    params: [
-      { name: "M", type: "u32" },
-      { name: "N", type: "u32" },
-      { name: "K", type: "u32" },
-      { name: "epilogue", type: "u32" },
-    ],
-    overrides: tile.overrides,
-    workgroups: ({ M = 0, N = 0 }, { columnGroups = 1, rowGroups = 1 }) => [
-      Math.ceil(N / (tile.columns * columnGroups)),
-      Math.ceil(M / (TILE_ROWS * rowGroups)),
-      1,
-    ],
-  };
+/** What is known of an adapter before anything is measured. */
+export interface MatmulTraits {
+  software: boolean;
+  adapterName: string;
+  subgroups: boolean;
 }
 
-export const matmulNnSpec = matmul("matmul_nn", nnWgsl);
-export const matmulNnVec4Spec = matmul("matmul_nn_vec4", nnVec4Wgsl);
-export const matmulNnWideSpec = matmul("matmul_nn_wide", nnWideWgsl, WIDE);
-export const matmulNtSpec = matmul("matmul_nt", ntWgsl);
-export const matmulNtVec4Spec = matmul("matmul_nt_vec4", ntVec4Wgsl);
-export const matmulNtWideSpec = matmul("matmul_nt_wide", ntWideWgsl, WIDE);
-export const matmulTnSpec = matmul("matmul_tn", tnWgsl);
-export const matmulTnVec4Spec = matmul("matmul_tn_vec4", tnVec4Wgsl);
-export const matmulTnWideSpec = matmul("matmul_tn_wide", tnWideWgsl, WIDE);
+/** The traits of an open device. */
+export function matmulTraits(gpu: GpuDevice): MatmulTraits {
+  const { software, adapterName, device } = gpu;
+  return { software, adapterName, subgroups: device.features.has("subgroups") };
+}
+
+/** Takes every shape on every adapter. */
+const LAST_RESORT = "registers 8x4";
+
+/** Nothing is known of the adapter. */
+export const ANY_ADAPTER: MatmulChoice = { preferred: [LAST_RESORT], measured: {} };
 
 /**
- * The quickest kernel whose conditions `shape` meets. `residual` must be bound even when it is not added.
- * @param options.wide prefer 8 x 16 outputs an invocation (default false; see wideTiles)
+ * Members worth measuring on an adapter of this kind, the presumably best first. SwiftShader (Chromium without a GPU)
+ * loads every lane of every vector by itself and keeps indexed registers in memory, so it wants few loads and loops that
+ * are written out. Other CPUs want tiles that fit their registers. A GPU wants operands staged in workgroup memory, an
+ * integrated one perhaps plain registers.
  */
-export function matmulSpec(
-  layout: MatmulLayout,
-  shape: MatmulShape,
-  { wide = false }: { wide?: boolean } = {},
-): KernelSpec {
-  const { M, N, K } = shape;
-  if (wide && N % 4 === 0 && K % 4 === 0 && (layout !== "tn" || M % 4 === 0)) return wideSpecs[layout];
-  switch (layout) {
-    case "nn":
-      return K % 4 === 0 && N % 4 === 0 ? matmulNnVec4Spec : matmulNnSpec;
-    case "nt":
-      return K % 4 === 0 ? matmulNtVec4Spec : matmulNtSpec;
-    case "tn":
-      return M % 4 === 0 && N % 4 === 0 ? matmulTnVec4Spec : matmulTnSpec;
+export function candidateMembers({ software, adapterName, subgroups }: MatmulTraits): string[] {
+  const quads = subgroups ? ["quads 16x16"] : [];
+  if (/swiftshader/i.test(adapterName)) {
+    return [...quads, ...(subgroups ? ["quads 16x32"] : []), "registers 8x16"];
   }
+  if (software) return ["registers 8x4", "registers 4x4", "registers 8x16", ...quads];
+  const shared = ["shared 64x64", "shared 128x64", "shared 128x128"];
+  return [...shared, "registers 8x4", "registers 4x4", ...quads];
 }
 
-const wideSpecs = { nn: matmulNnWideSpec, nt: matmulNtWideSpec, tn: matmulTnWideSpec };
+/** The choice before anything is measured. */
+export function presumedChoice(traits: MatmulTraits): MatmulChoice {
+  return { preferred: [...candidateMembers(traits), LAST_RESORT], measured: {} };
+}
 
-/**
- * Whether wide kernels win on an adapter. SwiftShader (Chromium without a GPU) loads every lane of every vector by
- * itself and keeps indexed registers in memory: wide kernels are 1.5 (tn) to 4 times (nn, nt) quicker there, and
- * slower by a fifth on llvmpipe.
- */
-export function wideTiles(adapterName: string): boolean {
-  return /swiftshader/i.test(adapterName);
+/** Outputs from which on a product counts as medium or large: whether its tiles fill an adapter with many cores. */
+const OUTPUTS_MEDIUM = 1 << 16;
+const OUTPUTS_LARGE = 1 << 20;
+
+/** Products that run best with the same member: one layout, one kind of access, one order of size. */
+export function productClass(layout: MatmulLayout, shape: MatmulShape): string {
+  const outputs = shape.M * shape.N;
+  const size = outputs < OUTPUTS_MEDIUM ? "small" : outputs < OUTPUTS_LARGE ? "medium" : "large";
+  return `${layout} ${dividesByFour(layout, shape) ? "fours" : "any"} ${size}`;
+}
+
+export interface MatmulKernel {
+  member: MatmulMember;
+  spec: KernelSpec;
+  slices: number;
+}
+
+/** The kernel that a choice gives for a product. */
+export function pickMatmul(layout: MatmulLayout, shape: MatmulShape, choice: MatmulChoice): MatmulKernel {
+  const measured = choice.measured[productClass(layout, shape)];
+  const names = [...(measured === undefined ? [] : [measured.member]), ...choice.preferred, LAST_RESORT];
+  for (const name of names) {
+    const member = MATMUL_FAMILY.find((candidate) => candidate.name === name);
+    const spec = member && memberSpec(member, layout, shape);
+    if (!member || !spec) continue;
+    const wanted = measured?.member === name && layout === "tn" ? measured.slices : 1;
+    return { member, spec, slices: mayBeSliced(shape) ? wanted : 1 };
+  }
+  throw new TypeError(`${LAST_RESORT} takes every shape`);
 }

@@ -1,9 +1,16 @@
-// Root-mean-square normalisation (arXiv 1910.07467): forward and both gradients.
+// Root-mean-square normalisation (arXiv 1910.07467): forward and both gradients, for any width, in vectors of four, and in
+// workgroups for GPUs.
 // The forward keeps 1/rms per row, so that the gradients do not reduce again.
+import backwardWgsl from "../../../shaders/rmsnorm_backward.wgsl" with { type: "text" };
+import backwardGroupWgsl from "../../../shaders/rmsnorm_backward_group.wgsl" with { type: "text" };
+import backwardVec4Wgsl from "../../../shaders/rmsnorm_backward_vec4.wgsl" with { type: "text" };
 import forwardWgsl from "../../../shaders/rmsnorm_forward.wgsl" with { type: "text" };
-import inputGradWgsl from "../../../shaders/rmsnorm_input_grad.wgsl" with { type: "text" };
-import weightGradWgsl from "../../../shaders/rmsnorm_weight_grad.wgsl" with { type: "text" };
+import forwardGroupWgsl from "../../../shaders/rmsnorm_forward_group.wgsl" with { type: "text" };
+import forwardVec4Wgsl from "../../../shaders/rmsnorm_forward_vec4.wgsl" with { type: "text" };
+import gainGradWgsl from "../../../shaders/rmsnorm_gain_grad.wgsl" with { type: "text" };
 import type { KernelSpec } from "../kernel.ts";
+import { RMSNORM_BLOCK_ROWS } from "../../model/block_tensors.ts";
+import { spreadWorkgroups } from "../library.ts";
 import { bindings, cover, u32Params } from "./define.ts";
 
 /** y [R,C] and rstd [R] from x [R,C] and gain [C]; eps is added to the mean square. */
@@ -16,22 +23,73 @@ export const rmsnormForwardSpec: KernelSpec = {
   workgroups: ({ R = 0 }, overrides) => cover(R, overrides),
 };
 
-/** dx [R,C] from dy, x [R,C], gain [C], rstd [R]; residual 1 adds dres [R,C], with 0 bind any read-only buffer there. */
-export const rmsnormInputGradSpec: KernelSpec = {
-  name: "rmsnorm_input_grad",
-  wgsl: inputGradWgsl,
-  bindings: bindings(["dy", "x", "gain", "rstd", "dres"], ["dx"]),
-  params: u32Params("R", "C", "residual"),
-  overrides: { workgroupSize: 32 },
-  workgroups: ({ R = 0 }, overrides) => cover(R, overrides),
+/** rmsnorm_forward where C divides by 4. */
+export const rmsnormForwardVec4Spec: KernelSpec = {
+  ...rmsnormForwardSpec,
+  name: "rmsnorm_forward_vec4",
+  wgsl: forwardVec4Wgsl,
 };
 
-/** dgain [C] from dy, x [R,C] and rstd [R]. */
-export const rmsnormWeightGradSpec: KernelSpec = {
-  name: "rmsnorm_weight_grad",
-  wgsl: weightGradWgsl,
-  bindings: bindings(["dy", "x", "rstd"], ["dgain"]),
-  params: u32Params("R", "C"),
+/**
+ * dx [R,C] from dy, x [R,C], gain [C], rstd [R]; residual 1 adds dres [R,C], with 0 bind any read-only buffer there.
+ * Also x becomes the norm's output, and partial [blocks,C] holds the gain's gradient for each block of rows.
+ */
+export const rmsnormBackwardSpec: KernelSpec = {
+  name: "rmsnorm_backward",
+  wgsl: backwardWgsl,
+  bindings: bindings(["dy", "gain", "rstd", "dres"], ["x", "dx", "partial"]),
+  params: u32Params("R", "C", "residual"),
+  overrides: { workgroupSize: 8 },
+  workgroups: ({ R = 0 }, overrides) => cover(Math.ceil(R / RMSNORM_BLOCK_ROWS), overrides),
+};
+
+/** rmsnorm_backward where C divides by 4. */
+export const rmsnormBackwardVec4Spec: KernelSpec = {
+  ...rmsnormBackwardSpec,
+  name: "rmsnorm_backward_vec4",
+  wgsl: backwardVec4Wgsl,
+};
+
+/** One workgroup per block of rows. */
+function coverBlocks({ R = 0 }: Readonly<Record<string, number>>): [number, number, number] {
+  return spreadWorkgroups(Math.ceil(R / RMSNORM_BLOCK_ROWS));
+}
+
+/** rmsnorm_forward for GPUs. */
+export const rmsnormForwardGroupSpec: KernelSpec = {
+  ...rmsnormForwardSpec,
+  name: "rmsnorm_forward_group",
+  wgsl: forwardGroupWgsl,
+  overrides: {},
+  workgroups: coverBlocks,
+};
+
+/** rmsnorm_backward for GPUs. */
+export const rmsnormBackwardGroupSpec: KernelSpec = {
+  ...rmsnormBackwardSpec,
+  name: "rmsnorm_backward_group",
+  wgsl: backwardGroupWgsl,
+  overrides: {},
+  workgroups: coverBlocks,
+};
+
+/** dgain [C] from partial [blocks,C]. */
+export const rmsnormGainGradSpec: KernelSpec = {
+  name: "rmsnorm_gain_grad",
+  wgsl: gainGradWgsl,
+  bindings: bindings(["partial"], ["dgain"]),
+  params: u32Params("blocks", "C"),
   overrides: { workgroupSize: 32 },
   workgroups: ({ C = 0 }, overrides) => cover(C, overrides),
 };
+
+/**
+ * The quickest forward and backward for rows of width C. A GPU wants many invocations on neighbouring addresses; a software
+ * adapter runs a workgroup serially and pays for its barriers.
+ */
+export function rmsnormKernels(C: number, software: boolean): { forward: KernelSpec; backward: KernelSpec } {
+  if (!software) return { forward: rmsnormForwardGroupSpec, backward: rmsnormBackwardGroupSpec };
+  return C % 4 === 0
+    ? { forward: rmsnormForwardVec4Spec, backward: rmsnormBackwardVec4Spec }
+    : { forward: rmsnormForwardSpec, backward: rmsnormBackwardSpec };
+}

@@ -1,6 +1,7 @@
-// Rotary position embedding, in place on the packed q, k, v rows, and the table of angles that it reads.
+// Rotary position embedding, in place on the packed q, k, v rows, and the table of angles that it and attention read.
 // The table is computed here, in double precision, because adapters disagree about sin and cos.
 import wgsl from "../../../shaders/rotary.wgsl" with { type: "text" };
+import vec4Wgsl from "../../../shaders/rotary_vec4.wgsl" with { type: "text" };
 import type { KernelSpec } from "../kernel.ts";
 import { bindings, cover, u32Params } from "./define.ts";
 
@@ -16,6 +17,14 @@ export const rotarySpec: KernelSpec = {
   overrides: { workgroupSize: 32 },
   workgroups: ({ R = 0, H = 0, Hk = 0 }, overrides) => cover(R * (H + Hk), overrides),
 };
+
+/** rotary where D divides by 8. */
+export const rotaryVec4Spec: KernelSpec = { ...rotarySpec, name: "rotary_vec4", wgsl: vec4Wgsl };
+
+/** The quickest kernel for heads of width D. */
+export function rotaryKernel(D: number): KernelSpec {
+  return D % 8 === 0 ? rotaryVec4Spec : rotarySpec;
+}
 
 /** [T, D/2, 2] = cos and sin of t * theta^(-2i/D), for t < T, i < D/2 (RoFormer, arXiv 2104.09864, section 3.2). */
 export function rotaryTable(T: number, D: number, theta: number): Float32Array<ArrayBuffer> {

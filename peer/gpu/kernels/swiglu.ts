@@ -1,12 +1,14 @@
-// The SwiGLU activation on packed rows [R, 2I], gate first then up (GLU variants, arXiv 2002.05202).
-// The backward recomputes the sigmoid from gate_up; nothing else needs to be kept.
+// The SwiGLU activation on packed rows [R, 2I], gate first then up (GLU variants, arXiv 2002.05202), for any width and
+// in vectors of four. The backward works in place and leaves the activation, so that nothing else needs to be kept.
 import backwardWgsl from "../../../shaders/swiglu_backward.wgsl" with { type: "text" };
+import backwardVec4Wgsl from "../../../shaders/swiglu_backward_vec4.wgsl" with { type: "text" };
 import forwardWgsl from "../../../shaders/swiglu_forward.wgsl" with { type: "text" };
+import forwardVec4Wgsl from "../../../shaders/swiglu_forward_vec4.wgsl" with { type: "text" };
 import type { KernelSpec } from "../kernel.ts";
 import { bindings, cover, u32Params } from "./define.ts";
 
-/** Columns of one invocation; fixed in the WGSL. */
-const COLUMNS = 4;
+/** Values of one vector; fixed in the WGSL. */
+const LANES = 4;
 
 /** out [R,I] from gate_up [R,2I]. */
 export const swigluForwardSpec: KernelSpec = {
@@ -15,15 +17,38 @@ export const swigluForwardSpec: KernelSpec = {
   bindings: bindings(["gate_up"], ["out"]),
   params: u32Params("R", "I"),
   overrides: { workgroupSize: 64 },
-  workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * Math.ceil(I / COLUMNS), overrides),
+  workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * I, overrides),
 };
 
-/** dgate_up [R,2I] from gate_up [R,2I] and dout [R,I]. */
+/** swiglu_forward where I divides by 4. */
+export const swigluForwardVec4Spec: KernelSpec = {
+  ...swigluForwardSpec,
+  name: "swiglu_forward_vec4",
+  wgsl: forwardVec4Wgsl,
+  workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * I / LANES, overrides),
+};
+
+/** In place: gate_up [R,2I] becomes its gradient; act [R,I], which holds the output's gradient, becomes the output. */
 export const swigluBackwardSpec: KernelSpec = {
   name: "swiglu_backward",
   wgsl: backwardWgsl,
-  bindings: bindings(["gate_up", "dout"], ["dgate_up"]),
+  bindings: bindings([], ["gate_up", "act"]),
   params: u32Params("R", "I"),
   overrides: { workgroupSize: 64 },
-  workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * Math.ceil(I / COLUMNS), overrides),
+  workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * I, overrides),
 };
+
+/** swiglu_backward where I divides by 4. */
+export const swigluBackwardVec4Spec: KernelSpec = {
+  ...swigluBackwardSpec,
+  name: "swiglu_backward_vec4",
+  wgsl: backwardVec4Wgsl,
+  workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * I / LANES, overrides),
+};
+
+/** The quickest forward and backward for rows of I values. */
+export function swigluKernels(I: number): { forward: KernelSpec; backward: KernelSpec } {
+  return I % LANES === 0
+    ? { forward: swigluForwardVec4Spec, backward: swigluBackwardVec4Spec }
+    : { forward: swigluForwardSpec, backward: swigluBackwardSpec };
+}

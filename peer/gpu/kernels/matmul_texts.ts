@@ -1,0 +1,34 @@
+// The WGSL that matrix products are linked from: loads by layout and access, loops by tile. Only texts; which of them make
+// up a kernel is said in matmul.ts.
+import nnScalar from "../../../shaders/lib/matmul_nn_scalar.wgsl" with { type: "text" };
+import nnVec4 from "../../../shaders/lib/matmul_nn_vec4.wgsl" with { type: "text" };
+import ntScalar from "../../../shaders/lib/matmul_nt_scalar.wgsl" with { type: "text" };
+import ntVec4 from "../../../shaders/lib/matmul_nt_vec4.wgsl" with { type: "text" };
+import params from "../../../shaders/lib/matmul_params.wgsl" with { type: "text" };
+import quads16 from "../../../shaders/lib/matmul_quads_16.wgsl" with { type: "text" };
+import quads32 from "../../../shaders/lib/matmul_quads_32.wgsl" with { type: "text" };
+import registers from "../../../shaders/lib/matmul_registers.wgsl" with { type: "text" };
+import scalar from "../../../shaders/lib/matmul_scalar.wgsl" with { type: "text" };
+import shared from "../../../shaders/lib/matmul_shared.wgsl" with { type: "text" };
+import tnScalar from "../../../shaders/lib/matmul_tn_scalar.wgsl" with { type: "text" };
+import tnVec4 from "../../../shaders/lib/matmul_tn_vec4.wgsl" with { type: "text" };
+import vec4 from "../../../shaders/lib/matmul_vec4.wgsl" with { type: "text" };
+import wide from "../../../shaders/lib/matmul_wide.wgsl" with { type: "text" };
+
+/** For the linker's library, by path. */
+export const matmulTexts: Readonly<Record<string, string>> = {
+  "lib/matmul_nn_scalar.wgsl": nnScalar,
+  "lib/matmul_nn_vec4.wgsl": nnVec4,
+  "lib/matmul_nt_scalar.wgsl": ntScalar,
+  "lib/matmul_nt_vec4.wgsl": ntVec4,
+  "lib/matmul_params.wgsl": params,
+  "lib/matmul_quads_16.wgsl": quads16,
+  "lib/matmul_quads_32.wgsl": quads32,
+  "lib/matmul_registers.wgsl": registers,
+  "lib/matmul_scalar.wgsl": scalar,
+  "lib/matmul_shared.wgsl": shared,
+  "lib/matmul_tn_scalar.wgsl": tnScalar,
+  "lib/matmul_tn_vec4.wgsl": tnVec4,
+  "lib/matmul_vec4.wgsl": vec4,
+  "lib/matmul_wide.wgsl": wide,
+};

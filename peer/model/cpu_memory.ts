@@ -1,0 +1,46 @@
+// What the double-precision engine (peer/engine/cpu.ts) allocates, predicted from the shapes. Not a measurement: the test
+// beside that engine adds up the arrays that a filled slot really holds and demands the same number.
+import type { StageMemory } from "../engine/engine.ts";
+
+const F64_BYTES = 8;
+const F32_BYTES = 4;
+const TOKEN_BYTES = 4;
+
+/** B sequences of T tokens; C = n_embd, H / Hk heads of width D, I = n_inner, V = vocab_size. */
+export interface CpuShape {
+  B: number;
+  T: number;
+  C: number;
+  H: number;
+  Hk: number;
+  D: number;
+  I: number;
+  V: number;
+  embed: boolean;
+  head: boolean;
+}
+
+/** Bytes of one slot between B and W, when it is fullest. Tensors that two layers share are counted once. */
+export function cpuSlotBytes(shape: CpuShape, layers: number): number {
+  const { B, T, C, H, Hk, D, I, V } = shape;
+  const qkv = (H + 2 * Hk) * D;
+  const forward = C + C + 1 + 1 + C + C + qkv + H * D + H + 2 * I + I;
+  const backward = C + 2 * I + C + C + qkv + C;
+  // Without the head, the gradient of the output is a tensor of its own, already counted as the last layer's; with an
+  // embedding, the gradient of the first layer's input stays for W.
+  const ends = (shape.embed ? C : 0) + (shape.head ? C + 1 + C + V + 1 + V + C : 0);
+  const tokens = (shape.embed ? 1 : 0) + (shape.head ? 1 : 0);
+  return B * T * ((layers * (forward + backward) + ends) * F64_BYTES + tokens * TOKEN_BYTES);
+}
+
+/** Parameters are doubles; scratch is the double-precision gradient and the f32 copy that W hands out. */
+export function cpuMemory(
+  shape: CpuShape,
+  { layers, slots, floats }: { layers: number; slots: number; floats: number },
+): StageMemory {
+  return {
+    params: floats * F64_BYTES,
+    activations: slots * cpuSlotBytes(shape, layers),
+    scratch: floats * (F64_BYTES + F32_BYTES),
+  };
+}

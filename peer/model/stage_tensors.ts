@@ -1,0 +1,188 @@
+// The GPU tensors of one stage by name and size: the single list that the engine allocates from and memory is predicted by.
+// Not an allocation (peer/gpu/arena.ts) and not a plan of operations (peer/engine/wgsl_plan.ts). Sizes follow from shapes
+// alone, never from an adapter. Legend: R = B T rows, C = n_embd, H / Hk heads of width D, I = n_inner, V = vocab_size.
+import type { StageBuild } from "../engine/engine.ts";
+import { framePayloadBytes } from "../wire/frame.ts";
+import type { CodecId } from "../wire/run.ts";
+import { gainBlocks, sharedBlockTensors, slotBlockTensors, weightsInBackward } from "./block_tensors.ts";
+import { type ProductShape, slicedElements } from "./product_slices.ts";
+import { headDim, type StageLayout, stageLayout } from "./layout.ts";
+
+/** Vocabulary entries whose logits exist at one time. A larger tile costs scratch memory, a smaller one more dispatches. */
+export const HEAD_TILE = 2048;
+/** Offsets of buffer bindings are multiples of this on every device with default limits. */
+export const TENSOR_ALIGN_BYTES = 256;
+/** Shortest chunk of the two-pass maximum; below it a chunk costs more than the loads it saves. */
+const AMAX_CHUNK_MIN = 64;
+const WORD_BYTES = 4;
+
+export interface TensorSize {
+  name: string;
+  bytes: number;
+}
+
+/** Shapes that the tensors of a stage follow from. */
+export interface StageDims {
+  build: StageBuild;
+  layout: StageLayout;
+  R: number;
+  T: number;
+  C: number;
+  H: number;
+  Hk: number;
+  D: number;
+  I: number;
+  V: number;
+  layers: number;
+}
+
+export function dimsOf(build: StageBuild): StageDims {
+  const { spec, stage, batchSize } = build;
+  return {
+    build,
+    layout: stageLayout(spec, stage),
+    R: batchSize * spec.block_size,
+    T: spec.block_size,
+    C: spec.n_embd,
+    H: spec.n_head,
+    Hk: spec.n_kv_head,
+    D: headDim(spec),
+    I: spec.n_inner,
+    V: spec.vocab_size,
+    layers: stage.endLayer - stage.firstLayer,
+  };
+}
+
+/** Width of a packed qkv row. */
+export function qkvWidth({ H, Hk, D }: StageDims): number {
+  return (H + 2 * Hk) * D;
+}
+
+/** Where a micro-batch's tensors live: an activation slot, or the scratch slot of evaluations. */
+export type SlotName = number | "eval";
+
+/** A tensor whose content no operation leaves to another. */
+export function sharedTensor(name: string): string {
+  return `shared/${name}`;
+}
+
+/** The evaluation slot keeps nothing, so all its layers share one set of tensors. */
+export function slotTensor(slot: SlotName, name: string, layer?: number): string {
+  if (slot === "eval") return sharedTensor(name);
+  return layer === undefined ? `slot ${slot}/${name}` : `slot ${slot}/${name} ${layer}`;
+}
+
+/** Bytes that a tensor takes in an arena. */
+export function paddedBytes(bytes: number): number {
+  return Math.ceil(Math.max(bytes, TENSOR_ALIGN_BYTES) / TENSOR_ALIGN_BYTES) * TENSOR_ALIGN_BYTES;
+}
+
+export function request(name: string, elements: number): TensorSize {
+  return { name, bytes: elements * WORD_BYTES };
+}
+
+/** What F leaves at the model's two ends. */
+function endTensors(p: StageDims, slot: SlotName): TensorSize[] {
+  const { R } = p;
+  const { embed, head } = p.build.stage;
+  const of = (name: string, elements: number) => request(slotTensor(slot, name), elements);
+  return [
+    ...(embed ? [of("tokens", R)] : []),
+    ...(embed && slot !== "eval" ? [of("lookup", lookupWords(p))] : []),
+    ...(head ? [of("targets", R), of("final rstd", R), of("head lse", R)] : []),
+    ...(head && slot !== "eval" && !weightsInBackward(p.build) ? [finalPartial(p, slot)] : []),
+  ];
+}
+
+/** The final gain's gradient by blocks of rows, which B leaves for W. */
+function finalPartial(p: StageDims, slot: SlotName): TensorSize {
+  return request(slotTensor(slot, "final partial"), gainBlocks(p) * p.C);
+}
+
+/** Distinct tokens that a micro-batch can have at most. */
+export function distinctTokensMax({ R, V }: Pick<StageDims, "R" | "V">): number {
+  return Math.min(R, V);
+}
+
+/** Rows by token, the distinct tokens, and where each one's rows begin and the last one's end. */
+export function lookupWords(p: Pick<StageDims, "R" | "V">): number {
+  return p.R + 2 * distinctTokensMax(p) + 1;
+}
+
+/** Weight gradients of a block, [out, in] summed over the rows. */
+function blockWeightProducts(p: StageDims): ProductShape[] {
+  const { R, C, H, D, I } = p;
+  return [[C, I], [2 * I, C], [C, H * D], [qkvWidth(p), C]].map(([M = 0, N = 0]) => ({ M, N, K: R }));
+}
+
+function scratchTensors(p: StageDims): TensorSize[] {
+  const { R, C, H, D, V, T } = p;
+  const requests = [
+    request("angles", T * D),
+    request("normed", R * C),
+    request("dnormed", R * C),
+    request("delta", R * H),
+    request("slices", slicedElements(blockWeightProducts(p))),
+  ];
+  if (!p.build.stage.head) return requests;
+  return [
+    ...requests,
+    request("losses", R),
+    request("loss", 1),
+    request("logits", R * Math.min(V, HEAD_TILE)),
+    ...(weightsInBackward(p.build) ? [finalPartial(p, "eval")] : []),
+  ];
+}
+
+/** A [rows, cols] tensor in one codec, as it crosses a stage's boundary. */
+export interface BoundaryShape {
+  codec: CodecId;
+  rows: number;
+  cols: number;
+}
+
+/** Exponent word and payload; raw32 has no exponent and is the tensor itself. */
+export function boundaryBytes({ codec, rows, cols }: BoundaryShape): number {
+  return WORD_BYTES + framePayloadBytes(codec, rows, cols);
+}
+
+/** Chunk length for n values that balances both passes of the maximum; ceil(n / chunk) maxima are needed. */
+export function amaxChunk(n: number): number {
+  return Math.max(AMAX_CHUNK_MIN, Math.ceil(Math.sqrt(n)));
+}
+
+/** What encoding and decoding need beside the tensor: the words, and the maxima of the exponent's first pass. */
+function boundaryTensors(p: StageDims): TensorSize[] {
+  const { embed, head } = p.build.stage;
+  if (embed && head) return [];
+  const n = p.R * p.C;
+  return [
+    { name: "encoded", bytes: Math.max(...boundaryShapes(p).map(boundaryBytes)) },
+    request("maxima", Math.ceil(n / amaxChunk(n))),
+  ];
+}
+
+/** Shapes of the activations and of the gradients that cross the stage's boundaries. */
+export function boundaryShapes(
+  { build, R, C }: StageDims,
+): [forward: BoundaryShape, backward: BoundaryShape] {
+  const shape = (codec: CodecId): BoundaryShape => ({ codec, rows: R, cols: C });
+  return [shape(build.codecForward), shape(build.codecBackward)];
+}
+
+/** All tensors but the parameters and their gradient, which are cut to what an adapter binds (peer/engine/wgsl_params.ts). */
+export function stageTensors(p: StageDims): { activations: TensorSize[]; scratch: TensorSize[] } {
+  const activations: TensorSize[] = [];
+  for (let slot = 0; slot < p.build.slots; slot++) {
+    activations.push(...slotBlockTensors(p, slot), ...endTensors(p, slot));
+  }
+  return {
+    activations,
+    scratch: [
+      ...scratchTensors(p),
+      ...sharedBlockTensors(p),
+      ...endTensors(p, "eval"),
+      ...boundaryTensors(p),
+    ],
+  };
+}

@@ -1,0 +1,31 @@
+// Loads of a[K,M]ᵀ · b[K,N]: weight gradients, dW = dyᵀ · x.
+// In vectors of four: M, N and K are multiples of 4.
+// A place is found once per tile; loads then take k in fours. Surplus rows and columns read the last valid ones.
+
+// #import lib/matmul_vec4.wgsl
+
+// Whether neighbours in memory differ in k.
+const A_ALONG_K = false;
+const B_ALONG_K = false;
+
+fn placeA(row: u32) -> vec4u {
+  return vec4u(min(row, params.M - 1u) / 4u);
+}
+
+// Columns are four rows of the product, components four k.
+fn loadA(place: vec4u, k: u32) -> mat4x4f {
+  let width = params.M / 4u;
+  let at = place.x + 4u * k * width;
+  return transpose(mat4x4f(a[at], a[at + width], a[at + 2u * width], a[at + 3u * width]));
+}
+
+fn placeB(column: u32) -> vec4u {
+  return vec4u(min(column, params.N - 1u) / 4u);
+}
+
+// Columns are four k, components four columns of the product.
+fn loadB(place: vec4u, k: u32) -> mat4x4f {
+  let width = params.N / 4u;
+  let at = place.x + 4u * k * width;
+  return mat4x4f(b[at], b[at + width], b[at + 2u * width], b[at + 3u * width]);
+}

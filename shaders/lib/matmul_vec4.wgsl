@@ -1,0 +1,35 @@
+// Parameters, bindings and the store of a matrix product in vectors of four; a layout file (matmul_nn_vec4.wgsl and its
+// like) adds the loads, a tile file the loop. Everything is row-major; slices of K are stored one after the other.
+
+// #import lib/matmul_params.wgsl
+// #import lib/tile.wgsl
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> a: array<vec4f>;
+@group(0) @binding(2) var<storage, read> b: array<vec4f>;
+@group(0) @binding(3) var<storage, read> residual: array<vec4f>;
+@group(0) @binding(4) var<storage, read_write> out: array<vec4f>;
+
+fn storeRow(row: u32, column: u32, slice: u32, sum: vec4f) {
+  if (row >= params.M) {
+    return;
+  }
+  let at = (slice * params.M + row) * (params.N / 4u) + column / 4u;
+  var value = sum;
+  if (params.epilogue == 1u) {
+    value += residual[at];
+  } else if (params.epilogue == 2u) {
+    value += out[at];
+  }
+  out[at] = value;
+}
+
+// Rows row .. row + 3 are the tile's columns; what lies outside the output is left out.
+fn store(row: u32, column: u32, slice: u32, tile: mat4x4f) {
+  if (column >= params.N) {
+    return;
+  }
+  for (var i = 0u; i < 4u; i++) {
+    storeRow(row + i, column, slice, tile[i]);
+  }
+}

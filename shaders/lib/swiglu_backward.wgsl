@@ -1,0 +1,35 @@
+// The body of swiglu_backward.wgsl and its vec4 twin; the importer chooses `lanes`.
+
+// #import lib/dispatch.wgsl
+// #import lib/sigmoid.wgsl
+
+struct Params {
+  R: u32,
+  I: u32,
+}
+
+override workgroupSize: u32 = 64u;
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read_write> gate_up: array<lanes>;
+@group(0) @binding(2) var<storage, read_write> act: array<lanes>;
+
+@compute @workgroup_size(workgroupSize)
+fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {
+  let index = linearIndex(id, groups.x * workgroupSize);
+  let width = params.I / LANES;
+  let r = index / width;
+  if (r >= params.R) {
+    return;
+  }
+  let at = r * 2u * width + index % width;
+  let gate = gate_up[at];
+  let up = gate_up[at + width];
+  let upstream = act[index];
+  let s = sigmoid(gate);
+  let silu = gate * s;
+  // sigmoid(-gate) is 1 - s without the cancellation for a large positive gate.
+  gate_up[at] = upstream * up * s * (1.0 + gate * sigmoid(-gate));
+  gate_up[at + width] = upstream * silu;
+  act[index] = silu * up;
+}

@@ -1,0 +1,28 @@
+// The body of swiglu_forward.wgsl and its vec4 twin; the importer chooses `lanes`.
+
+// #import lib/dispatch.wgsl
+// #import lib/sigmoid.wgsl
+
+struct Params {
+  R: u32,
+  I: u32,
+}
+
+override workgroupSize: u32 = 64u;
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> gate_up: array<lanes>;
+@group(0) @binding(2) var<storage, read_write> out: array<lanes>;
+
+@compute @workgroup_size(workgroupSize)
+fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {
+  let index = linearIndex(id, groups.x * workgroupSize);
+  let width = params.I / LANES;
+  let r = index / width;
+  if (r >= params.R) {
+    return;
+  }
+  let at = r * 2u * width + index % width;
+  let gate = gate_up[at];
+  out[index] = gate * sigmoid(gate) * gate_up[at + width];
+}
