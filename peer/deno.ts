@@ -1,24 +1,23 @@
-// The command-line peer: one status line on stderr (or JSON lines on stdout), a clean exit, exit codes. Opens the GPU through
-// whichever provider reads back quickest; without any adapter it computes on the CPU and says so.
-import { createCpuEngine } from "./engine/cpu.ts";
-import type { StageBuild, StageEngine } from "./engine/engine.ts";
-import { createWgslEngine } from "./engine/wgsl.ts";
-import type { GpuDevice } from "./gpu/device.ts";
+// The command-line peer: one status line on stderr (or JSON lines on stdout), a clean exit, exit codes. Computes with the
+// engine that was asked for, or with the one that compute.ts finds to be the quickest here, and says which.
+import { openCompute } from "./compute.ts";
 import { openDenoDevice } from "./gpu/provider_deno.ts";
 import { createLinkHost } from "./net/host.ts";
 import { simplePeerLinks } from "./net/simple_peer.ts";
 import { denoStack, nativeLinksClosed } from "./net/wrtc_deno.ts";
 import { Peer } from "./peer.ts";
 import { openDenoFolder } from "./store/folder_deno.ts";
+import { openDenoNotes } from "./store/notes_deno.ts";
 import { openSavedStates, type SavedStates } from "./store/saved_states.ts";
-import { messageOf, ShoalError } from "./wire/errors.ts";
-import type { TabSnapshot } from "./wire/status.ts";
+import { ShoalError } from "./wire/errors.ts";
+import type { EngineWish, TabSnapshot } from "./wire/status.ts";
 
 export interface RunPeerOptions {
   /** http://host:port/#token */
   join: string;
   name?: string;
-  engine?: "wgsl" | "cpu" | "auto";
+  /** Default auto. */
+  engine?: EngineWish;
   json?: boolean;
   /** Folder where states of the newest snapshot outlive the peer; absent: nowhere. */
   stateDir?: string;
@@ -36,17 +35,14 @@ const STATE_DIR_BYTES_MAX = 4_000_000_000;
 const LEAVE_MS = 10_000;
 const STATUS_MS = 2_000;
 
-interface Compute {
-  adapter: string;
-  engine: string;
-  gpu: GpuDevice | null;
-  createEngine(build: StageBuild): Promise<StageEngine>;
-}
-
 /** Runs until the peer has left; resolves to the exit code: 0 left or done, 1 put out or failed. */
 export async function runPeer(options: RunPeerOptions): Promise<number> {
   const { origin, token } = readJoinLink(options.join);
-  const compute = await openCompute(options.engine ?? "auto");
+  const tools = {
+    openGpu: () => openDenoDevice(wantedProvider()),
+    ...(options.stateDir === undefined ? {} : { notes: openDenoNotes(options.stateDir) }),
+  };
+  let compute = await openCompute(options.engine ?? "auto", tools);
   const tell = reporter(options.json ?? false);
   tell({ event: "adapter", adapter: compute.adapter, engine: compute.engine });
   const states = options.stateDir === undefined ? null : await openStates(options.stateDir, tell);
@@ -54,9 +50,14 @@ export async function runPeer(options: RunPeerOptions): Promise<number> {
     ...(states === null ? {} : { states }),
     ...{ origin, token, runtime: "deno", adapter: compute.adapter, engine: compute.engine },
     ...(options.name === undefined ? {} : { name: options.name }),
-    ...(compute.gpu === null ? {} : { deviceLost: compute.gpu.lost }),
+    ...(compute.deviceLost === undefined ? {} : { deviceLost: compute.deviceLost }),
     memoryBytes: MEMORY_BYTES,
     createEngine: (build) => compute.createEngine(build),
+    kernels: () => compute.kernels?.() ?? "",
+    reopen: async () => {
+      compute.destroy();
+      return compute = await openCompute(options.engine ?? "auto", tools);
+    },
     createHost: (selfId, relay) => createLinkHost({ selfId, relay, createLink: simplePeerLinks(denoStack) }),
     onChange: statusWriter(tell),
   });
@@ -66,7 +67,7 @@ export async function runPeer(options: RunPeerOptions): Promise<number> {
   tell({ event: "end", kind: end.kind, reason: end.reason });
   await states?.close();
   await nativeLinksClosed();
-  compute.gpu?.destroy();
+  compute.destroy();
   return end.kind === "left" || end.kind === "done" ? 0 : 1;
 }
 
@@ -89,26 +90,6 @@ export function readJoinLink(link: string): { origin: string; token: string } {
   const token = url?.hash.slice(1) ?? "";
   if (url !== null && /^https?:$/.test(url.protocol) && token !== "") return { origin: url.origin, token };
   throw new ShoalError("usage", `"${link}" is not a join link; copy it whole, http://host:port/#token`);
-}
-
-async function openCompute(wanted: "wgsl" | "cpu" | "auto"): Promise<Compute> {
-  const cpu = (why: string): Compute => ({
-    ...{ adapter: `CPU (${why})`, engine: "cpu", gpu: null },
-    createEngine: (build) => Promise.resolve(createCpuEngine(build)),
-  });
-  if (wanted === "cpu") return cpu("chosen by --engine");
-  try {
-    const gpu = await openDenoDevice(wantedProvider());
-    return {
-      adapter: gpu.adapterName,
-      engine: `wgsl (${gpu.provider})`,
-      gpu,
-      createEngine: (build) => createWgslEngine(gpu, build),
-    };
-  } catch (error) {
-    if (wanted === "wgsl") throw error;
-    return cpu(messageOf(error).slice(0, 200));
-  }
 }
 
 /** SHOAL_GPU_PROVIDER=builtin or dawn names the WebGPU provider, for comparing them. */

@@ -7,18 +7,25 @@ import {
   judgeChromium,
   judgeDeno,
   judgeDisk,
+  judgeEngine,
   judgeNode,
   judgePages,
   judgeProviders,
+  judgeTuning,
   judgeVulkan,
   judgeWebRtc,
   type ProviderFacts,
 } from "./doctor_findings.ts";
-import { readbackMs } from "./gpu/device.ts";
+import { openCompute } from "./compute.ts";
+import { TunedEngines } from "./engine/tuned.ts";
+import { type GpuDevice, readbackMs } from "./gpu/device.ts";
+import type { TuneResult } from "./gpu/tune.ts";
 import { loadDawn, openDenoDevice } from "./gpu/provider_deno.ts";
 import { SimplePeerLink } from "./net/simple_peer.ts";
 import { denoStack, nativeLinksClosed } from "./net/wrtc_deno.ts";
+import { wholeModel } from "./model/layout.ts";
 import { messageOf } from "./wire/errors.ts";
+import type { ModelSpec } from "./wire/run.ts";
 
 /** Two peers of one process connect in 0.2 s; beyond this something blocks them. */
 const CONNECT_TIMEOUT_MS = 5000;
@@ -50,8 +57,11 @@ export async function* examine(): AsyncGenerator<Finding> {
     backend: Deno.env.get("DENO_WEBGPU_BACKEND"),
   });
   const builtin = await tryProvider("builtin");
-  // As in openDenoDevice: the second provider is loaded only where the first finds nothing.
-  yield* judgeProviders(builtin.adapter === null ? [builtin, await tryProvider("dawn")] : [builtin]);
+  // As in openDenoDevice: the second provider is loaded only where the first finds no adapter, or a graphics card.
+  const enough = builtin.adapter !== null && builtin.adapter.software;
+  yield* judgeProviders(enough ? [builtin] : [builtin, await tryProvider("dawn")]);
+  yield judgeEngine(await tryEngine());
+  yield* judgeTuning(await tryTuning());
   const webRtc = await tryWebRtc();
   await nativeLinksClosed();
   yield judgeWebRtc(webRtc);
@@ -92,6 +102,41 @@ async function tryProvider(provider: "builtin" | "dawn"): Promise<ProviderFacts>
     }
   } catch (error) {
     return { provider, adapter: null, reason: messageOf(error) };
+  }
+}
+
+/** What `shoal peer` would choose here. */
+async function tryEngine(): Promise<{ engine: string; adapter: string }> {
+  const { engine, adapter, destroy } = await openCompute("auto", { openGpu: () => openDenoDevice() });
+  destroy();
+  return { engine, adapter };
+}
+
+/** Nobody waits to join: enough for every kernel, also on an adapter that compiles slowly. */
+const TUNING_MS = 20_000;
+/** A block of a small model, in whose products every layout occurs. */
+const TUNED_SPEC: ModelSpec = {
+  ...{ vocab_size: 256, block_size: 128, n_layer: 1, n_head: 4, n_kv_head: 4, n_embd: 256, n_inner: 704 },
+  ...{ tie_word_embeddings: false, rope_theta: 10_000, norm_eps: 1e-5 },
+};
+
+/** Which kernels for matrix products suit the adapter; null where there is none, which was said before. */
+async function tryTuning(): Promise<TuneResult | null> {
+  let gpu: GpuDevice;
+  try {
+    gpu = await openDenoDevice();
+  } catch {
+    return null;
+  }
+  const build = { spec: TUNED_SPEC, stage: wholeModel(TUNED_SPEC), batchSize: 4, slots: 1 };
+  try {
+    return await new TunedEngines(gpu, { budgetMs: TUNING_MS }).tune({
+      ...build,
+      codecForward: "raw32",
+      codecBackward: "raw32",
+    });
+  } finally {
+    gpu.destroy();
   }
 }
 

@@ -1,5 +1,7 @@
 // What a measured fact about this computer means for lending it: ok, note or fix, with the remedy. Pure; doctor.ts
 // measures and prints. A "fix" is only what keeps a peer or a page from working; slowness is a "note".
+import { tuningText } from "./engine/tuning_text.ts";
+import type { TuneResult } from "./gpu/tune.ts";
 
 export type FindingStatus = "ok" | "note" | "fix";
 
@@ -42,10 +44,10 @@ export function judgeVulkan(
   if (facts.os !== "linux") return { status: "ok", name, text: `not needed on ${facts.os}` };
   if (facts.icdFiles.length === 0) {
     return {
-      status: "fix",
+      status: "note",
       name,
-      text: "no Vulkan driver is installed",
-      remedy: "install mesa-vulkan-drivers, or your GPU's own driver",
+      text: "no Vulkan driver is installed, so the processor computes instead",
+      remedy: "install your GPU's own driver, or mesa-vulkan-drivers",
     };
   }
   if (facts.backend !== "vulkan") {
@@ -89,12 +91,26 @@ function judgeProvider({ provider, adapter, reason }: ProviderFacts, anyUsable: 
   if (anyUsable) {
     return { status: "note", name, text: reason, remedy: "not needed: the other provider works" };
   }
-  return {
-    status: "fix",
-    name,
-    text: reason,
-    remedy: "install a Vulkan driver (Debian: mesa-vulkan-drivers)",
-  };
+  return { status: "note", name, text: reason, remedy: "install a graphics driver that offers Vulkan" };
+}
+
+/** What a peer would compute with, with the reason that compute.ts gives. */
+export function judgeEngine({ engine, adapter }: { engine: string; adapter: string }): Finding {
+  const found = { name: "engine", text: `${engine}; on ${adapter}` };
+  if (engine.startsWith("wgsl")) return { status: "ok", ...found };
+  return { status: "note", ...found, remedy: "a graphics processor with its driver would be faster" };
+}
+
+/** The quickest kernel for matrix products of each layout, and those that an adapter computes wrongly. */
+export function judgeTuning(result: TuneResult | null): Finding[] {
+  if (result === null) return [];
+  const name = "kernels";
+  const winners = tuningText(result) || "none was measured in time";
+  const text = `${winners} (${Math.round(result.spentMs)} ms of measuring)`;
+  if (result.excluded.length === 0) return [{ status: "ok", name, text }];
+  const wrong = result.excluded.map(({ kernel, reason }) => `${kernel}: ${reason}`).join("; ");
+  const remedy = "nothing to do: those kernels are left out; please report them with the adapter's name";
+  return [{ status: "note", name, text: `${text}; ${wrong}`, remedy }];
 }
 
 export function judgeWebRtc(outcome: { connected: true } | { connected: false; reason: string }): Finding {

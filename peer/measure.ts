@@ -6,11 +6,16 @@ import type { ModelSpec, RunConfig } from "./wire/run.ts";
 
 /** The first pass compiles; the quickest of the others is the block's time. */
 const PASSES = 3;
+/** A slow peer is measured once only: whoever joins wants to begin. */
+const PATIENCE_MS = 1_000;
+
+/** What a block's time depends on, beside the model's shapes. */
+export type MeasureConfig = Pick<RunConfig, "batch_size" | "codec_forward" | "codec_backward" | "seed">;
 
 /** Milliseconds of F + B + W of one layer for one micro-batch. */
 export async function measureBlock(
   createEngine: (build: StageBuild) => Promise<StageEngine>,
-  config: RunConfig,
+  config: MeasureConfig,
   spec: ModelSpec,
 ): Promise<number> {
   const stage = { index: 1, firstLayer: 0, endLayer: 1, embed: false, head: false };
@@ -28,10 +33,33 @@ export async function measureBlock(
       await engine.forward(0, { activation });
       await engine.backward(0, gradient);
       await engine.weightGrad(0);
-      if (pass > 0) best = Math.min(best, performance.now() - begun);
+      const ms = performance.now() - begun;
+      if (pass === 0) continue;
+      best = Math.min(best, ms);
+      if (ms > PATIENCE_MS) break;
     }
     return best;
   } finally {
     engine.destroy();
   }
+}
+
+/** What a peer tells of itself when it joins. */
+export async function measurePeer(
+  createEngine: (build: StageBuild) => Promise<StageEngine>,
+  config: RunConfig,
+  spec: ModelSpec,
+): Promise<{ blockMs: number; gpuOptimizer: boolean }> {
+  let gpuOptimizer = false;
+  const optimizer = config.optimizer === "auto" ? "gpu" as const : "exact" as const;
+  const blockMs = await measureBlock(
+    async (build) => {
+      const engine = await createEngine({ ...build, optimizer });
+      gpuOptimizer = engine.optimizer !== undefined;
+      return engine;
+    },
+    config,
+    spec,
+  );
+  return { blockMs, gpuOptimizer };
 }

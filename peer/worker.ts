@@ -1,21 +1,21 @@
 // The tab's worker: session, core, exact arithmetic and GPU engine, away from the page's thread. Speaks Comlink with
 // browser.ts and a plain port for links. Nothing is computed before start(), which follows the owner's click.
 import * as Comlink from "comlink";
-import type { StageBuild, StageEngine } from "./engine/engine.ts";
-import { createWgslEngine } from "./engine/wgsl.ts";
+import { type Compute, openCompute } from "./compute.ts";
 import { openDevice } from "./gpu/device.ts";
 import { PortHost } from "./net/host_port.ts";
 import { Peer } from "./peer.ts";
+import { openBrowserNotes } from "./store/notes_browser.ts";
 import { openOpfsFolder } from "./store/folder_opfs.ts";
 import { openSavedStates, type SavedStates } from "./store/saved_states.ts";
 import { messageOf, ShoalError } from "./wire/errors.ts";
-import type { TabEngine, TabInspection, TabPeer, TabPhase, TabSnapshot } from "./wire/status.ts";
+import type { TabInspection, TabPeer, TabPhase, TabSnapshot } from "./wire/status.ts";
 
 /** Pages are told at most this often. */
 const SNAPSHOT_MS = 250;
 /** What the others read of a tab that was closed, reloaded or left behind. */
 const PAGE_GONE = "its page was closed";
-/** First guess of what a tab may use of a device; the planner lowers it on failure. */
+/** First guess of what a tab may use of a device; after a failure the peer offers less. */
 const MEMORY_BYTES = 1_000_000_000;
 
 /** Most that states of the newest snapshot may take of the browser's storage. */
@@ -30,31 +30,8 @@ export interface WorkerApi extends TabPeer {
 type TakePort = (selfId: string, port: MessagePort, ticket: string) => void;
 type StartArgs = Parameters<TabPeer["start"]>;
 
-/** What the peer computes with, and how to let go of it. */
-interface Compute {
-  adapter: string;
-  engine: string;
-  deviceLost?: Promise<string>;
-  createEngine(build: StageBuild): Promise<StageEngine>;
-  destroy(): void;
-}
-
-async function openCompute(wanted: TabEngine): Promise<Compute> {
-  if (wanted === "cpu") {
-    // Loaded on demand: hardly any visitor ever needs it.
-    const { createCpuEngine } = await import("./engine/cpu.ts");
-    return {
-      ...{ adapter: "CPU (chosen by the address)", engine: "cpu", destroy: () => {} },
-      createEngine: (build) => Promise.resolve(createCpuEngine(build)),
-    };
-  }
-  const gpu = await openDevice({ provider: "builtin" });
-  return {
-    ...{ adapter: gpu.adapterName, engine: `wgsl (${gpu.provider})`, deviceLost: gpu.lost },
-    createEngine: (build) => createWgslEngine(gpu, build),
-    destroy: () => gpu.destroy(),
-  };
-}
+/** Verdicts on this computer's adapters. */
+const notes = openBrowserNotes();
 
 class TabWorker implements WorkerApi {
   #peer: Peer | null = null;
@@ -82,23 +59,22 @@ class TabWorker implements WorkerApi {
   }
 
   async start(...args: StartArgs): Promise<void> {
-    const [{ origin, token, engine = "wgsl" }, onSnapshot] = args;
+    const [{ origin, token, engine = "auto" }, onSnapshot] = args;
     const send = throttled(onSnapshot);
     let compute: Compute;
     try {
-      compute = await openCompute(engine);
+      compute = await openCompute(engine, { openGpu: () => openDevice({ provider: "builtin" }), notes });
     } catch (error) {
       const phase: TabPhase = error instanceof ShoalError && error.code === "no-adapter"
         ? "device-lost"
         : "kicked";
       return send({ ...EMPTY, phase, reason: messageOf(error) });
     }
-    const { destroy, ...computes } = compute;
     this.#states ??= await openSavedStates(openOpfsFolder, { bytesMax: STATE_BYTES_MAX });
     const peer = new Peer({
       states: this.#states,
       ...{ origin, token, runtime: "tab", memoryBytes: MEMORY_BYTES },
-      ...computes,
+      ...compute,
       createHost: (selfId, relay, ticket) => new PortHost(this.#channel(selfId, ticket), relay),
       onChange: (snapshot) => this.#away || this.#peer !== peer || send(snapshot),
     });
@@ -106,7 +82,7 @@ class TabWorker implements WorkerApi {
     this.#lending = args;
     void peer.run().then(() => {
       if (this.#peer === peer && !this.#away) this.#lending = null;
-      destroy();
+      compute.destroy();
     });
   }
 

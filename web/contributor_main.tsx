@@ -5,16 +5,16 @@
 import { effect, signal } from "@preact/signals";
 import { render } from "preact";
 import { ShoalError } from "../peer/wire/errors.ts";
-import type { TabEngine, TabPeer, TabSnapshot } from "../peer/wire/status.ts";
+import { ENGINES, isEngineWish, type TabPeer, type TabSnapshot } from "../peer/wire/status.ts";
 import { Api, refusalFrom, tokenOf } from "./api.ts";
 import { Contributor, type ContributorActions } from "./contributor.tsx";
 import { latestOnly, poll } from "./pace.ts";
 import { type TabModel, tabScreen } from "./view_model_tab.ts";
 
 const token = tokenOf(location.hash);
-const ENGINES: readonly string[] = ["wgsl", "cpu"] satisfies TabEngine[];
-/** `?engine=cpu` before the # of the join link: no WebGPU, and results that can be compared bit by bit. */
-const engine = new URLSearchParams(location.search).get("engine") ?? "wgsl";
+/** `?engine=cpu` before the # of the join link, for instance: results that can be compared bit by bit. */
+const wish = new URLSearchParams(location.search).get("engine") ?? "auto";
+const engine = isEngineWish(wish) ? wish : "auto";
 const api = new Api(token);
 const model = signal<TabModel>({
   invite: null,
@@ -23,6 +23,7 @@ const model = signal<TabModel>({
   asked: false,
   refusal: null,
   secure: isSecureContext,
+  engine,
 });
 let loading: Promise<TabPeer> | null = null;
 
@@ -52,7 +53,7 @@ async function askInvite(): Promise<"ok" | "failed" | "stop"> {
 }
 
 async function inspect(): Promise<void> {
-  if (engine === "cpu") {
+  if (engine === "cpu" || engine === "tfjs-wasm") {
     return learn({ inspection: { webgpu: "ok", adapter: "this computer's processor", software: true } });
   }
   try {
@@ -66,8 +67,7 @@ async function lend(): Promise<void> {
   learn({ asked: true });
   const show = latestOnly((snapshot: TabSnapshot) => learn({ snapshot }));
   try {
-    const wish = engine === "cpu" ? { engine } as const : {};
-    await (await tabPeer()).start({ origin: location.origin, token, ...wish }, show);
+    await (await tabPeer()).start({ origin: location.origin, token, engine }, show);
   } catch (error) {
     refuse(error);
   }
@@ -104,9 +104,9 @@ function listen(): void {
 
 async function begin(): Promise<void> {
   if (!token) return learn({ refusal: { code: "no-token", message: "" } });
-  if (!ENGINES.includes(engine)) {
-    const message =
-      `The address asks for the engine "${engine}"; leave it out, or use ?engine=cpu or ?engine=wgsl.`;
+  if (!isEngineWish(wish)) {
+    const known = ENGINES.map((name) => `?engine=${name}`).join(", ");
+    const message = `The address asks for the engine "${wish}"; leave it out, or use one of ${known}.`;
     return learn({ refusal: { code: "usage", message } });
   }
   await poll(askInvite);

@@ -10,7 +10,11 @@ export type Fixture =
   | { name: string; page: "contributor"; model: TabModel }
   | { name: string; page: "admin"; model: AdminModel };
 
-const opened: TabModel = { invite, inspection, snapshot: null, asked: false, refusal: null, secure: true };
+const opened: TabModel = {
+  ...{ invite, inspection, snapshot: null, asked: false, refusal: null, secure: true },
+  engine: "auto",
+};
+const missing: TabModel["inspection"] = { webgpu: "missing", adapter: "", software: false };
 
 function tab(name: string, part: Partial<TabModel>): Fixture {
   return { name, page: "contributor", model: { ...opened, ...part } };
@@ -49,9 +53,10 @@ const contributor: Fixture[] = [
     invite: { ...invite, peers: 0, state: "waiting" },
     inspection: { webgpu: "ok", adapter: "google swiftshader", software: true },
   }),
-  tab("no-webgpu", { inspection: { webgpu: "missing", adapter: "", software: false } }),
-  tab("insecure", { inspection: { webgpu: "missing", adapter: "", software: false }, secure: false }),
-  tab("no-adapter", { inspection: { webgpu: "no-adapter", adapter: "", software: false } }),
+  tab("welcome-without-webgpu", { inspection: missing }),
+  tab("no-webgpu", { inspection: missing, engine: "wgsl" }),
+  tab("insecure", { inspection: missing, engine: "wgsl", secure: false }),
+  tab("no-adapter", { inspection: { ...missing, webgpu: "no-adapter" }, engine: "wgsl" }),
   tab("run-finished", { invite: { ...invite, state: "finished" } }),
   tab("run-failed", { invite: { ...invite, state: "failed" } }),
   tab("starting", { asked: true }),

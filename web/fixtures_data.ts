@@ -50,6 +50,8 @@ export const config: RunConfig = {
   codec_forward: "i8b64",
   codec_backward: "i8b64",
   reduce: "int8",
+  recompute: "auto",
+  optimizer: "exact",
   iceServers: [],
 };
 

@@ -86,16 +86,17 @@ const BY_CODE: Record<string, Text> = {
   "no-webgpu": {
     tone: "warn",
     title: "This browser has no WebGPU",
-    fallback: "Shoal computes on the graphics processor through WebGPU, which this browser does not offer.",
+    fallback: "The address asks for an engine that needs WebGPU, which this browser does not offer.",
     remedy:
-      "Open this link in a current Chrome or Edge, in Safari 26 or newer, or in a current Firefox on Windows or " +
+      "Leave “?engine=…” out of the address: the processor then computes. Or open this link in a current Chrome or Edge, in Safari 26 or newer, or in a current Firefox on Windows or " +
       "macOS.",
   },
   insecure: {
     tone: "warn",
     title: "WebGPU needs a secure address",
     fallback: "Browsers offer WebGPU only over https or on localhost, and this page came over plain http.",
-    remedy: "Ask {operator} for an https link. On the coordinator's own computer, use its localhost link.",
+    remedy:
+      "Leave “?engine=…” out of the address: the processor then computes. Or ask {operator} for an https link. On the coordinator's own computer, use its localhost link.",
   },
   left: {
     tone: "good",
@@ -174,7 +175,7 @@ export function noticeForRun(invite: Invite): Notice | null {
   return invite.state === "failed" ? noticeOf("failed", "", invite.operator) : null;
 }
 
-/** Null if this browser can compute, on whatever adapter. */
+/** For an engine that needs WebGPU: null if this browser offers it, on whatever adapter. */
 export function noticeForWebGpu(inspection: TabInspection, secure: boolean): Notice | null {
   if (inspection.webgpu === "ok") return null;
   if (inspection.webgpu === "no-adapter") return noticeOf("no-adapter", "", null);

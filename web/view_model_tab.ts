@@ -1,6 +1,6 @@
 // The contributor's page as data: what the tab knows -> what its screen says. Pure; draws and fetches nothing.
 // Every state has a sentence, and every state that stops the work has a remedy.
-import type { Invite, TabInspection, TabSnapshot } from "../peer/wire/status.ts";
+import type { EngineWish, Invite, TabInspection, TabSnapshot } from "../peer/wire/status.ts";
 import { bytes, count, duration, layers, magnitude, plural, sentenceCase } from "./format.ts";
 import { type CurveView, curveView } from "./view_model_curve.ts";
 import {
@@ -23,6 +23,8 @@ export interface TabModel {
   refusal: { code: string; message: string } | null;
   /** https or localhost: WebGPU is absent elsewhere, and the remedy differs. */
   secure: boolean;
+  /** What the address asks for; auto, which works without WebGPU too, unless it names one. */
+  engine: EngineWish;
 }
 
 export interface Fact {
@@ -104,7 +106,7 @@ export function tabScreen(model: TabModel): TabScreen {
   if (model.snapshot) return live(model.snapshot, model.invite);
   if (model.asked) return loading("Starting the peer on this computer…");
   if (!model.invite) return loading("Asking the coordinator about this run…");
-  return welcome(model.invite, model.inspection);
+  return welcome(model.invite, model.inspection, model.secure);
 }
 
 function noticeOf(model: TabModel): Notice | null {
@@ -112,14 +114,15 @@ function noticeOf(model: TabModel): Notice | null {
   if (model.refusal) return noticeForRefusal(model.refusal, operator);
   if (model.snapshot) return noticeForPhase(model.snapshot, operator);
   const over = model.invite ? noticeForRun(model.invite) : null;
-  return over ?? (model.inspection ? noticeForWebGpu(model.inspection, model.secure) : null);
+  const needsWebGpu = model.engine === "wgsl" || model.engine === "tfjs-webgpu";
+  return over ?? (model.inspection && needsWebGpu ? noticeForWebGpu(model.inspection, model.secure) : null);
 }
 
 function loading(title: string): TabScreen {
   return { kind: "loading", title, documentTitle: "Shoal", announce: title };
 }
 
-function welcome(invite: Invite, inspection: TabInspection | null): TabScreen {
+function welcome(invite: Invite, inspection: TabInspection | null, secure: boolean): TabScreen {
   return {
     kind: "welcome",
     title: `Lend this computer to “${invite.runName}”`,
@@ -131,7 +134,7 @@ function welcome(invite: Invite, inspection: TabInspection | null): TabScreen {
         company(invite.peers)
       }`,
     sections: sections(invite),
-    adapter: inspection ? adapterSentence(inspection) : null,
+    adapter: inspection ? adapterSentence(inspection, secure) : null,
     ready: inspection !== null,
     documentTitle: `${invite.runName} · Shoal`,
     announce: inspection ? "Ready. Nothing runs before you press the button." : "",
@@ -148,15 +151,13 @@ function sections(invite: Invite): WelcomeView["sections"] {
     {
       title: "What will run",
       text:
-        "One piece of the model: matrix arithmetic on the graphics processor, inside this tab. The computer may " +
-        "feel slower and its fan may spin. Closing the tab ends it.",
+        "One piece of the model: matrix arithmetic inside this tab, on the graphics processor, or on the processor " +
+        "where that is quicker. The computer may feel slower and its fan may spin. Closing the tab ends it.",
     },
     {
       title: "How much it takes",
       text:
-        `About ${bytes(invite.memoryBytes)} of graphics memory, and about ${
-          bytes(invite.bytesPerStep)
-        } of network ` +
+        `About ${bytes(invite.memoryBytes)} of memory, and about ${bytes(invite.bytesPerStep)} of network ` +
         "traffic for each training step. On a metered connection, count that first. The browser also keeps a copy " +
         "of the piece in its storage for this page, so that a reload need not fetch it; clearing the site's data " +
         "removes it.",
@@ -175,7 +176,15 @@ function sections(invite: Invite): WelcomeView["sections"] {
   ];
 }
 
-function adapterSentence(inspection: TabInspection): string {
+function adapterSentence(inspection: TabInspection, secure: boolean): string {
+  if (inspection.webgpu !== "ok") {
+    const why = inspection.webgpu === "no-adapter"
+      ? "the browser offers no graphics adapter"
+      : secure
+      ? "this browser has no WebGPU"
+      : "WebGPU needs https, and this page came over http";
+    return `none: ${why}, so the processor computes instead, more slowly than a graphics processor`;
+  }
   const name = inspection.adapter || "an unnamed adapter";
   return inspection.software ? `${name} (a software adapter: it works, slowly)` : name;
 }
@@ -287,7 +296,7 @@ function liveFacts(snapshot: TabSnapshot): Fact[] {
     { label: "Received", value: bytes(snapshot.bytesDown) },
     { label: "Peers connected", value: `${count(direct)} direct, ${count(relayed)} relayed` },
     { label: "Parameters held", value: snapshot.params > 0 ? count(snapshot.params) : "none yet" },
-    { label: "Graphics memory", value: snapshot.memoryBytes > 0 ? bytes(snapshot.memoryBytes) : "none yet" },
+    { label: "Memory", value: snapshot.memoryBytes > 0 ? bytes(snapshot.memoryBytes) : "none yet" },
     { label: "Adapter", value: snapshot.adapter || "unknown" },
     { label: "Engine", value: snapshot.engine || "unknown" },
   ];

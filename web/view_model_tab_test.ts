@@ -11,7 +11,10 @@ import {
   type WelcomeView,
 } from "./view_model_tab.ts";
 
-const opened: TabModel = { invite, inspection, snapshot: null, asked: false, refusal: null, secure: true };
+const opened: TabModel = {
+  ...{ invite, inspection, snapshot: null, asked: false, refusal: null, secure: true },
+  engine: "auto",
+};
 
 /** Every phase, so that a new one fails to compile here until it has a screen. */
 const KIND_OF_PHASE: Record<TabPhase, "live" | "notice"> = {
@@ -63,6 +66,20 @@ Deno.test("the button waits for the adapter, and a software adapter is called sl
   const slow = tabScreen({ ...opened, inspection: { ...inspection, software: true } }) as WelcomeView;
   assert.equal(slow.ready, true);
   assert.match(slow.adapter ?? "", /slowly/);
+});
+
+Deno.test("without WebGPU the processor computes, unless the address asks for WebGPU", function test() {
+  const missing = { webgpu: "missing", adapter: "", software: false } as const;
+  const screen = (part: Partial<TabModel>) => tabScreen({ ...opened, inspection: missing, ...part });
+  for (const engine of ["auto", "tfjs-wasm", "cpu"] as const) {
+    const { adapter, ready } = screen({ engine }) as WelcomeView;
+    assert.ok(ready);
+    assert.match(adapter ?? "", /no WebGPU, so the processor computes/);
+  }
+  assert.match((screen({ secure: false }) as WelcomeView).adapter ?? "", /https/);
+  const refused = { ...missing, webgpu: "no-adapter" } as const;
+  assert.match((screen({ inspection: refused }) as WelcomeView).adapter ?? "", /offers no graphics adapter/);
+  for (const engine of ["wgsl", "tfjs-webgpu"] as const) assert.equal(screen({ engine }).kind, "notice");
 });
 
 Deno.test("the group's size is said in words for none, one and many", function test() {

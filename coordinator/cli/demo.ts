@@ -5,7 +5,8 @@ import { type CoordinatorEventLine, startCoordinator } from "../main.ts";
 import { newRunOptions, type RunOptions } from "./coordinate.ts";
 import { createDemoPeers, type DemoPeers } from "./demo_peers.ts";
 import { type Interrupts, listenForInterrupts } from "./interrupts.ts";
-import { integerFlag, type VerbOptions } from "./options.ts";
+import { engineFlag, integerFlag, type VerbOptions } from "./options.ts";
+import type { EngineWish } from "../../peer/wire/status.ts";
 import { processReporter, type Reporter } from "./report.ts";
 
 /** One machine computes for all of them, so more only share the same cores. */
@@ -15,6 +16,8 @@ export interface DemoPlan {
   run: RunOptions;
   deno: number;
   tabs: number;
+  /** Of all its peers; undefined = what each finds to be the quickest. */
+  engine: EngineWish | undefined;
   keep: boolean;
 }
 
@@ -24,8 +27,9 @@ export async function planDemo(options: VerbOptions): Promise<DemoPlan> {
   const tabs = integerFlag(options, "tabs", { absent: 1, min: 0, max: PEERS_MAX });
   const waitForAll = { min_peers: Math.max(1, deno + tabs) };
   const run = await newRunOptions({ ...options, config: { ...waitForAll, ...options.config } });
+  const engine = engineFlag(options);
   const operator = options.flags.operator ?? "the demo on this computer";
-  return { run: { ...run, operator }, deno, tabs, keep: options.flags.keep !== undefined };
+  return { run: { ...run, operator }, deno, tabs, engine, keep: options.flags.keep !== undefined };
 }
 
 /** Runs the demo; resolves to the exit code: 0 finished or stopped cleanly, 1 failed. */
@@ -41,8 +45,14 @@ export async function demo(options: VerbOptions): Promise<number> {
     events.announceLinks(coordinator);
     reporter.note(`starting ${plan.deno} Deno peers and ${plan.tabs} browser tabs`);
     const { joinLink, done } = coordinator;
-    const { deno, tabs } = plan;
-    peers = createDemoPeers({ joinLink, deno, tabs, onLoss: (text, left) => events.lost(text, left) });
+    const { deno, tabs, engine } = plan;
+    peers = createDemoPeers({
+      joinLink,
+      deno,
+      tabs,
+      engine,
+      onLoss: (text, left) => events.lost(text, left),
+    });
     const run = Promise.all([done, peers.start()]);
     // Whichever loses the race below may still fail while everything is being stopped.
     run.catch(() => {});

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Browser, BrowserContext } from "playwright";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
+import type { EngineWish } from "../../peer/wire/status.ts";
 import { permissionsFor } from "./permissions.mjs";
 import { repositoryRoot } from "./root.ts";
 
@@ -45,6 +46,8 @@ export interface DemoPeersOptions {
   joinLink: string;
   deno: number;
   tabs: number;
+  /** undefined = what each peer finds to be the quickest. */
+  engine?: EngineWish | undefined;
   /** A peer ended that nobody asked to end: one sentence, and how many of the demo's peers are left. */
   onLoss: (text: string, left: number) => void;
 }
@@ -56,11 +59,11 @@ export function createDemoPeers(options: DemoPeersOptions): DemoPeers {
     left -= count;
     options.onLoss(text, left);
   }
-  const tabs = new Tabs(options.joinLink, lose);
+  const tabs = new Tabs(tabLink(options), lose);
   return {
     async start() {
       for (let number = 1; number <= options.deno; number++) {
-        children.push(new DenoPeer(number, options.joinLink, lose));
+        children.push(new DenoPeer(number, options, lose));
       }
       await tabs.open(options.tabs);
     },
@@ -84,9 +87,9 @@ class DenoPeer {
   #stopping = false;
   #lastWords = "";
 
-  constructor(number: number, joinLink: string, lose: Lose) {
+  constructor(number: number, options: DemoPeersOptions, lose: Lose) {
     this.#process = new Deno.Command(Deno.execPath(), {
-      args: denoPeerArgs(joinLink, `deno-${number}`),
+      args: denoPeerArgs(options, `deno-${number}`),
       stdin: "null",
       stdout: "null",
       stderr: "piped",
@@ -123,8 +126,16 @@ class DenoPeer {
   }
 }
 
-function denoPeerArgs(joinLink: string, name: string): string[] {
-  const args = ["--join", joinLink, "--name", name];
+/** The join link of a tab: the engine stands before the #. */
+export function tabLink({ joinLink, engine }: Pick<DemoPeersOptions, "joinLink" | "engine">): string {
+  const url = new URL(joinLink);
+  if (engine !== undefined) url.searchParams.set("engine", engine);
+  return url.href;
+}
+
+function denoPeerArgs({ joinLink, engine }: DemoPeersOptions, name: string): string[] {
+  const chosen = engine === undefined ? [] : ["--engine", engine];
+  const args = ["--join", joinLink, "--name", name, ...chosen];
   const around = {
     root: repositoryRoot,
     cwd: Deno.cwd(),

@@ -3,7 +3,7 @@
 import { type ErrorCode, messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import { coordinate, newRunOptions, resumedRunOptions } from "./coordinate.ts";
 import { listenForInterrupts } from "./interrupts.ts";
-import { parseVerb, positional, requiredFlag, verbNamed, type VerbOptions } from "./options.ts";
+import { engineFlag, parseVerb, positional, requiredFlag, verbNamed, type VerbOptions } from "./options.ts";
 import { verbHelp } from "./usage.mjs";
 
 /** Mistakes in what was typed, as opposed to failures of the work. */
@@ -25,7 +25,8 @@ const actions: Readonly<Record<string, (options: VerbOptions) => Promise<number>
 async function peer(options: VerbOptions): Promise<number> {
   positional(options, 0);
   const link = requiredFlag(options, "join");
-  const { name, engine, json, state_dir: stateDir } = options.flags;
+  const engine = engineFlag(options);
+  const { name, json, state_dir: stateDir } = options.flags;
   // Loaded here only: its native add-ons need a permission that no other verb is given.
   const { runPeer } = await import("../../peer/deno.ts");
   const interrupts = listenForInterrupts();
@@ -36,17 +37,12 @@ async function peer(options: VerbOptions): Promise<number> {
       signal: interrupts.signal,
       hard: interrupts.hard,
       ...(name === undefined ? {} : { name }),
-      ...(engine === undefined ? {} : { engine: engineNamed(engine) }),
+      ...(engine === undefined ? {} : { engine }),
       ...(stateDir === undefined ? {} : { stateDir }),
     });
   } finally {
     interrupts.close();
   }
-}
-
-function engineNamed(text: string): "wgsl" | "cpu" | "auto" {
-  if (text === "wgsl" || text === "cpu" || text === "auto") return text;
-  throw new ShoalError("usage", `--engine is "${text}"; use wgsl, cpu or auto`);
 }
 
 async function write(options: VerbOptions): Promise<number> {

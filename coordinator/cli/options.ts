@@ -3,6 +3,7 @@
 import { parseArgs } from "node:util";
 import { CONFIG_KEYS, isConfigKey, parseConfigValue } from "../../peer/model/config.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
+import { ENGINES, type EngineWish, isEngineWish } from "../../peer/wire/status.ts";
 import { unknownMessage, type Verb, verbs } from "./usage.mjs";
 
 export interface VerbOptions {
@@ -97,6 +98,14 @@ export function positional(options: VerbOptions, most: 0 | 1): string | undefine
   const extra = options.positionals[most];
   if (extra === undefined) return options.positionals[0];
   throw new ShoalError("usage", `"${extra}" is not expected here; flags start with --`);
+}
+
+/** What `--engine` names; undefined if it is not given. @throws {ShoalError} usage with the nearest known name. */
+export function engineFlag(options: VerbOptions): EngineWish | undefined {
+  const { engine } = options.flags;
+  if (engine === undefined || isEngineWish(engine)) return engine;
+  const known = ["auto", ...ENGINES];
+  throw new ShoalError("usage", `${unknownMessage("engine", engine, known)}; use ${known.join(", ")}`);
 }
 
 /** A name as a folder name: lower case, digits and hyphens, never empty and never outside its parent. */

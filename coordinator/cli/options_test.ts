@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import {
+  engineFlag,
   folderName,
   integerFlag,
   numberFlag,
@@ -78,4 +79,12 @@ Deno.test("folder names stay inside their parent", () => {
   assert.equal(folderName("Moby Dick, 2nd try!"), "moby-dick-2nd-try");
   assert.equal(folderName("../../etc"), "etc");
   assert.equal(folderName("  "), "run");
+});
+
+Deno.test("an engine is known by its name, and a slip names the nearest", () => {
+  const engine = (text: string) => engineFlag(parseVerb(verbNamed("peer"), [`--engine=${text}`]));
+  assert.equal(engineFlag(parseVerb(verbNamed("demo"), [])), undefined);
+  for (const name of ["auto", "wgsl", "tfjs-wasm", "tfjs-webgpu", "cpu"]) assert.equal(engine(name), name);
+  assert.match(refusal(() => engine("tfjs-wams")), /unknown engine "tfjs-wams"; did you mean "tfjs-wasm"/);
+  assert.match(refusal(() => engine("abacus")), /use auto, wgsl, tfjs-wasm, tfjs-webgpu, cpu/);
 });

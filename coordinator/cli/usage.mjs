@@ -12,6 +12,13 @@ const json = { name: "json", value: null, text: "one JSON object per line on std
 /** @type {FlagHelp} */
 const help = { name: "help", value: null, text: "show this text" };
 
+/** @type {FlagHelp} */
+const engine = {
+  name: "engine",
+  value: "ENGINE",
+  text: "wgsl, tfjs-wasm, tfjs-webgpu, cpu, or auto: the quickest here (auto)",
+};
+
 /** @type {FlagHelp[]} */
 const serverFlags = [
   { name: "host", value: "ADDRESS", text: "address to listen on (127.0.0.1; 0.0.0.0 = every network)" },
@@ -37,6 +44,7 @@ export const verbs = [
     flags: [
       { name: "peers-deno", value: "N", text: "Deno peers to start (2)" },
       { name: "tabs", value: "N", text: "browser tabs to start, headless (1)" },
+      engine,
       { name: "keep", value: null, text: "keep serving the pages after the run, until Ctrl-C" },
       ...serverFlags,
       configFile,
@@ -66,7 +74,7 @@ export const verbs = [
     flags: [
       { name: "join", value: "LINK", text: "the run's join link" },
       { name: "name", value: "TEXT", text: "name shown to the run's organizer" },
-      { name: "engine", value: "ENGINE", text: "wgsl, cpu or auto (auto)" },
+      engine,
       {
         name: "state_dir",
         value: "DIR",

@@ -78,7 +78,7 @@ Deno.test("contributor's page: nothing runs before the click, then every wish re
     await lend.click();
     await page.getByRole("heading", { name: "Starting the peer" }).waitFor();
     await page.waitForFunction(() => "show" in globalThis);
-    assert.deepEqual((await calls(page)).at(-1), ["start", { origin, token: TOKEN }]);
+    assert.deepEqual((await calls(page)).at(-1), ["start", { origin, token: TOKEN, engine: "auto" }]);
 
     await send(page, snapshot);
     await page.getByRole("heading", { name: "This computer holds stage 2 of 4 (layers 3 to 4)." }).waitFor();

@@ -2,19 +2,27 @@
 // No assertions and no expected values: it returns what happened, the test compares. Never part of the shipped pages.
 import { createCpuEngine } from "../../peer/engine/cpu.ts";
 import type { StageBuild, StageEngine, StageInput, StageOutput } from "../../peer/engine/engine.ts";
+import { TunedEngines } from "../../peer/engine/tuned.ts";
 import { createWgslEngine } from "../../peer/engine/wgsl.ts";
 import { runGoldenScenario } from "../../peer/exact/golden.ts";
 import { type GpuDevice, openDevice } from "../../peer/gpu/device.ts";
 import { kernelSpecs } from "../../peer/gpu/kernels/index.ts";
-import { compileKernel } from "../../peer/gpu/pipeline.ts";
+import { MATMUL_FAMILY, MATMUL_LAYOUTS, memberSpec } from "../../peer/gpu/kernels/matmul_family.ts";
+import { canRun, checkShader, compileKernel } from "../../peer/gpu/pipeline.ts";
+import type { TuneResult } from "../../peer/gpu/tune.ts";
+import { tuneTools } from "../../peer/gpu/tune_device.ts";
+import { PRODUCT_SLICES } from "../../peer/model/product_slices.ts";
 import type { Link } from "../../peer/net/link.ts";
 import { LINK_CASES, type LinkPair, runLinkCase, untilOpen } from "../../peer/net/link_suite.ts";
 import { SimplePeerLink } from "../../peer/net/simple_peer.ts";
 import { browserStack } from "../../peer/net/webrtc_browser.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import type { Encoded } from "../../peer/wire/run.ts";
+import type { EngineName } from "../../peer/wire/status.ts";
 import { type FrameNote, LinkEnd } from "./link_end.ts";
 
+/** Kernels that software adapters are not given (attentionKernels, rmsnormKernels). */
+const HARDWARE_ONLY = /_(flash|group)$/;
 /** Pause between two looks at whether the second tab has loaded. */
 const LOAD_POLL_MS = 20;
 
@@ -60,12 +68,48 @@ async function compileKernels(): Promise<KernelReport> {
   };
   for (const spec of kernelSpecs) {
     try {
-      report.compiled.push((await compileKernel(gpu.device, spec)).spec.name);
+      // For graphics cards alone: a software adapter takes half a minute to build one and never gets it.
+      if (HARDWARE_ONLY.test(spec.name)) await checkShader(gpu.device, spec);
+      else await compileKernel(gpu.device, spec);
+      report.compiled.push(spec.name);
     } catch (error) {
       report.refused.push(String(error));
     }
   }
   return report;
+}
+
+/** Every matrix product's kernel against the reference, in one pass and in slices: which were checked, and what is wrong. */
+async function checkProducts(): Promise<{ checked: string[]; wrong: string[] }> {
+  const gpu = await device();
+  const tools = tuneTools(gpu);
+  const report = { checked: [] as string[], wrong: [] as string[] };
+  for (const { layout, shape, member, spec } of productKernels()) {
+    if (!canRun(gpu.device, spec)) continue;
+    for (const slices of layout === "tn" ? [1, PRODUCT_SLICES] : [1]) {
+      const reason = await tools.check({ layout, shape, member, spec, slices });
+      if (reason !== null) report.wrong.push(`${spec.name} in ${slices} slices: ${reason}`);
+    }
+    report.checked.push(spec.name);
+  }
+  return report;
+}
+
+function productKernels() {
+  const shapes = [{ M: 4, N: 4, K: 4 }, { M: 3, N: 3, K: 3 }];
+  return MATMUL_FAMILY.flatMap((member) =>
+    MATMUL_LAYOUTS.flatMap((layout) =>
+      shapes.flatMap((shape) => {
+        const spec = memberSpec(member, layout, shape);
+        return spec ? [{ layout, shape, member: member.name, spec }] : [];
+      })
+    )
+  );
+}
+
+/** Tunes for a stage, which is not built, and says the result. */
+async function tuneStage(build: StageBuild): Promise<TuneResult> {
+  return await new TunedEngines(await device()).tune(build);
 }
 
 /** Compiles `wgsl` in the place of the first kernel's text; gives the error's code and message, or "compiled". */
@@ -79,12 +123,17 @@ async function compileText(wgsl: string): Promise<string> {
   }
 }
 
-async function createEngine(kind: "cpu" | "wgsl", build: StageBuild): Promise<StageEngine> {
+async function createEngine(kind: EngineName, build: StageBuild): Promise<StageEngine> {
+  if (kind === "tfjs-wasm" || kind === "tfjs-webgpu") {
+    // As the worker does: a chunk of its own, which only this choice loads.
+    const { createTfjsEngine } = await import("../../peer/engine/tfjs.ts");
+    return await createTfjsEngine(build, { backend: kind === "tfjs-wasm" ? "wasm" : "webgpu" });
+  }
   return kind === "cpu" ? createCpuEngine(build) : await createWgslEngine(await device(), build);
 }
 
 /** F, B and W of one micro-batch on a fresh engine. */
-async function runStage(kind: "cpu" | "wgsl", job: StageJob): Promise<StageResult> {
+async function runStage(kind: EngineName, job: StageJob): Promise<StageResult> {
   const engine = await createEngine(kind, job.build);
   try {
     await engine.load(job.params);
@@ -175,6 +224,8 @@ const suite = {
   runGoldenScenario,
   compileKernels,
   compileText,
+  checkProducts,
+  tuneStage,
   runStage,
   linkCase,
   createLink,

@@ -46,7 +46,7 @@ async function bundleForTab(entry: string): Promise<Built> {
     const content = item.type === "chunk" ? item.code : item.source;
     files.set(item.fileName, typeof content === "string" ? encoder.encode(content) : content.slice());
   }
-  return { files, chunks: [] };
+  return { files, chunks: [], wasm: true };
 }
 
 const bundled = new Map<string, Promise<Built>>();

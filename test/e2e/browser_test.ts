@@ -6,10 +6,12 @@ import { decodeTensor } from "../../peer/codec/codec.ts";
 import { createCpuEngine } from "../../peer/engine/cpu.ts";
 import type { StageBuild } from "../../peer/engine/engine.ts";
 import { kernelSpecs } from "../../peer/gpu/kernels/index.ts";
+import { matmulSpecs } from "../../peer/gpu/kernels/matmul_family.ts";
 import { CHUNK_BYTES_MAX, CHUNK_PAYLOAD_BYTES_MAX } from "../../peer/net/chunks.ts";
 import { LINK_CASES } from "../../peer/net/link_suite.ts";
 import { denoStack } from "../../peer/net/wrtc_deno.ts";
 import type { CodecId, Encoded, ModelSpec } from "../../peer/wire/run.ts";
+import type { EngineName } from "../../peer/wire/status.ts";
 import golden from "../fixtures/exact/golden.json" with { type: "json" };
 import {
   buildsOf,
@@ -117,6 +119,18 @@ tabTest("every kernel compiles, and what does not is refused with its line", asy
     assert.deepEqual(report.refused, []);
     assert.deepEqual(report.compiled, kernelSpecs.map(({ name }) => name));
   });
+  // In the same tab, whose device has compiled them: shared tiles take a software adapter seconds each.
+  await test.step("every matrix product gives the reference's sums, and tuning leaves none out", async () => {
+    const { checked, wrong } = await callTab(page, "checkProducts");
+    assert.deepEqual(wrong, []);
+    assert.deepEqual(checked.toSorted(), matmulSpecs.map(({ name }) => name).toSorted());
+    const result = await callTab(page, "tuneStage", buildsOf(tinySpec, 1, { codec: "raw32" })[0]!);
+    assert.deepEqual(result.excluded, []);
+    assert.ok(
+      result.choices.length > 0 && result.choices.every(({ gflops }) => gflops > 0),
+      JSON.stringify(result),
+    );
+  });
   const broken = await callTab(page, "compileText", "fn main() {\n  let x = y;\n}\n");
   assert.match(broken, /^shader-invalid: .*2:\d+ .*y/s);
   // Other implementations accept this one, which is why the kernels must be compiled here too.
@@ -132,8 +146,23 @@ tabTest("two stages on WebGPU equal the CPU engine of the same page", async (tab
   }
 });
 
+tabTest("two stages on tfjs' WASM backend equal the CPU engine of the same page", async (tabs) => {
+  await compareStages(await tabs.open(), tinySpec, "i8b64", "tfjs-wasm");
+});
+
+/** As small as it gets: tfjs compiles a shader per shape, and a software adapter takes long over each. */
+const MINIMAL = { n_layer: 2, n_head: 1, n_kv_head: 1, n_embd: 2, n_inner: 2, block_size: 2, vocab_size: 3 };
+
+tabTest("two stages on tfjs' WebGPU backend equal the CPU engine of the same page", async (tabs) => {
+  await compareStages(await tabs.open(), { ...tinySpec, ...MINIMAL }, "raw32", "tfjs-webgpu");
+});
+
 /** Each stage gets the same boundary tensors on both engines, so that no difference travels to the next. */
-async function compareStages(page: Page, spec: ModelSpec, codec: CodecId): Promise<void> {
+async function compareStages(
+  page: Page,
+  spec: ModelSpec,
+  ...[codec, engine = "wgsl"]: [CodecId, EngineName?]
+): Promise<void> {
   const builds = buildsOf(spec, 2, { codec });
   const params = builds.map(({ stage }) => testParams(spec, stage, 100));
   const ids = { tokens: testIds(spec, 5), targets: testIds(spec, 6) };
@@ -145,9 +174,9 @@ async function compareStages(page: Page, spec: ModelSpec, codec: CodecId): Promi
   ];
   for (const job of jobs) {
     const cpu = await callTab(page, "runStage", "cpu", job);
-    const wgsl = await callTab(page, "runStage", "wgsl", job);
-    assert.notEqual(wgsl.engine, cpu.engine);
-    compare(wgsl, cpu);
+    const actual = await callTab(page, "runStage", engine, job);
+    assert.match(actual.engine, new RegExp(`^${engine}`));
+    compare(actual, cpu);
   }
 }
 

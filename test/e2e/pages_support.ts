@@ -11,11 +11,15 @@ const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
   "worker-src 'self'; base-uri 'none'; form-action 'none'";
 
+/** Of scripts, which is that of the workers they are: WebAssembly beside the above. */
+const WASM_POLICY = POLICY.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'");
+
 const TYPES: Record<string, string> = {
   html: "text/html; charset=utf-8",
   js: "text/javascript; charset=utf-8",
   css: "text/css; charset=utf-8",
   svg: "image/svg+xml",
+  wasm: "application/wasm",
 };
 
 export interface Chunk {
@@ -28,15 +32,23 @@ export interface Built {
   /** File name -> content. */
   files: Map<string, Uint8Array<ArrayBuffer>>;
   chunks: Chunk[];
+  /** The page itself runs engines, which in the shipped pages only the worker does. */
+  wasm?: boolean;
 }
 
-/** Runs the project's own build without writing. The peer is no part of a page's first load, so it stays outside. */
-export async function buildPages(mode: "fixtures" | "production"): Promise<Built> {
+/**
+ * Runs the project's own build without writing. The peer is no part of a page's first load, so it stays outside unless the
+ * `whole` is asked for.
+ */
+export async function buildPages(
+  mode: "fixtures" | "production",
+  { whole = false }: { whole?: boolean } = {},
+): Promise<Built> {
   const result = await build({
     configFile: CONFIG_FILE,
     mode,
     logLevel: "error",
-    build: { write: false, rolldownOptions: { external: [/peer\/browser\.ts$/] } },
+    build: { write: false, rolldownOptions: { external: whole ? [] : [/peer\/browser\.ts$/] } },
   });
   if (!("output" in result)) throw new Error("vite gave more than one output");
   const built: Built = { files: new Map(), chunks: [] };
@@ -77,7 +89,8 @@ function fileResponse(built: Built, pathname: string): Response {
   const content = built.files.get(name);
   if (!content) return new Response("not found", { status: 404 });
   const type = TYPES[name.split(".").at(-1) ?? ""] ?? "application/octet-stream";
-  return new Response(content, { headers: { "content-type": type, "content-security-policy": POLICY } });
+  const policy = built.wasm || name.endsWith(".js") ? WASM_POLICY : POLICY;
+  return new Response(content, { headers: { "content-type": type, "content-security-policy": policy } });
 }
 
 /**

@@ -6,6 +6,7 @@ import { permissionsFor } from "../../coordinator/cli/permissions.mjs";
 import type { CoordinatorEventLine } from "../../coordinator/core/run_state.ts";
 import { type Coordinator, startCoordinator } from "../../coordinator/main.ts";
 import { readConfig } from "../../peer/model/config.ts";
+import type { EngineWish } from "../../peer/wire/status.ts";
 import { openBrowser } from "./pages_support.ts";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
@@ -17,9 +18,9 @@ export interface Swarm extends AsyncDisposable {
   coordinator: Coordinator;
   lines: CoordinatorEventLine[];
   outDir: string;
-  /** @param prepare runs on the empty page, before the join link is opened */
-  openTab(prepare?: (page: Page) => Promise<unknown>): Promise<Page>;
-  startPeer(engine?: "wgsl" | "cpu"): Deno.ChildProcess;
+  /** A tab that computes with `engine`. @param prepare runs on the empty page, before the join link is opened */
+  openTab(engine?: EngineWish, prepare?: (page: Page) => Promise<unknown>): Promise<Page>;
+  startPeer(engine?: EngineWish): Deno.ChildProcess;
   step(): number;
   until(what: string, holds: () => boolean): Promise<void>;
 }
@@ -48,12 +49,12 @@ export async function startSwarm(changes: Record<string, unknown>): Promise<Swar
   });
   const children: Deno.ChildProcess[] = [];
   let browser: { browser: Browser; context: BrowserContext } | null = null;
-  const openTab = async (prepare?: (page: Page) => Promise<unknown>) => {
+  const openTab: Swarm["openTab"] = async (engine = "wgsl", prepare) => {
     browser ??= await openGpuBrowser();
     const page = await browser.context.newPage();
     page.setDefaultTimeout(PATIENCE_MS);
     await prepare?.(page);
-    await page.goto(coordinator.joinLink);
+    await page.goto(coordinator.joinLink.replace("/#", `/?engine=${engine}#`));
     return page;
   };
   const step = () => coordinator.shell.core.state.committed;

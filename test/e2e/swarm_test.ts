@@ -28,12 +28,12 @@ async function shot(page: Page, name: string): Promise<void> {
   await page.screenshot({ path: `${SHOTS}${name}.png`, fullPage: true });
 }
 
-Deno.test("two tabs and a Deno peer train together; one tab closes and training goes on", async () => {
+Deno.test("two tabs with two engines and a Deno peer train together; one tab closes and training goes on", async () => {
   await using swarm = await startSwarm({ n_stage: 2, min_peers: 3 });
   const { coordinator } = swarm;
   const core = coordinator.shell.core.state;
   swarm.startPeer();
-  const [first, second] = [await swarm.openTab(), await swarm.openTab()];
+  const [first, second] = [await swarm.openTab("wgsl"), await swarm.openTab("tfjs-wasm")];
   assert.equal(
     Object.keys(core.peers).filter((id) => id.startsWith("tab")).length,
     0,
@@ -49,6 +49,8 @@ Deno.test("two tabs and a Deno peer train together; one tab closes and training 
   assert.ok(mean(seen.slice(-4)) < mean(seen.slice(0, 4)) - 0.5, `loss did not fall: ${seen.join(" ")}`);
   assert.ok(core.agreements >= 15, `second holders agreed only ${core.agreements} times`);
   assert.equal(core.events.filter((event) => event.kind === "evict").length, 0);
+  const engines = Object.values(core.peers).map(({ engine }) => engine).toSorted();
+  assert.deepEqual(engines, ["tfjs-wasm", "wgsl (builtin)", "wgsl (builtin)"]);
   assert.ok(swarm.lines.some((line) => line.event === "eval"), "no evaluation happened");
   await second.getByRole("heading", { level: 1 }).waitFor();
   await shot(second, "live-contributor");
@@ -113,9 +115,11 @@ Deno.test("a tab without any direct path trains through the coordinator's relay"
   await using swarm = await startSwarm({ n_stage: 2, min_peers: 2, sample_chars: 0, shadows: false });
   const core = swarm.coordinator.shell.core.state;
   swarm.startPeer("cpu");
-  const page = await swarm.openTab((page) => page.addInitScript(NO_WEBRTC));
+  const page = await swarm.openTab("auto", (page) => page.addInitScript(NO_WEBRTC));
   await lend(page);
   await swarm.until("4 steps", () => swarm.step() >= 4);
+  const chosen = Object.values(core.peers).map(({ engine }) => engine).find((engine) => engine !== "cpu");
+  assert.match(chosen ?? "", /^(wgsl \(builtin\)|tfjs-wasm): [\d.]+ ms a block with .+ [\d.]+ with /);
   await swarm.until("word of the relay", () => Object.values(core.peers).filter(isRelayed).length === 2);
   await shot(page, "live-relayed");
 });

@@ -1,0 +1,379 @@
+// The order of a stage's operations over any StageMath: F, B and W of embedding, blocks and head, and what a slot holds
+// in between. Not the engine (tfjs.ts), which knows inputs, codecs and slots. Twin of shaders/reference/stage.ts, except
+// that norm outputs are computed again in W and the gradients of gains already in B, which keeps a slot small.
+import { EMBEDDING_NAME, findTensor, HEAD_NAME, stageLayout } from "./layout.ts";
+import { assert } from "../wire/errors.ts";
+import type { StageBuild } from "../engine/engine.ts";
+import { type HeadKept, headTiles, type MathShape, type StageMath } from "./tfjs_math.ts";
+
+interface BlockWeights<X, W> {
+  attentionNorm: X;
+  qkv: W;
+  project: W;
+  mlpNorm: X;
+  gateUp: W;
+  down: W;
+}
+
+export interface StageWeights<X, W> {
+  blocks: BlockWeights<X, W>[];
+  /** [V, C]; tied in a single stage, both are one. */
+  embedding?: X;
+  head?: X;
+  norm?: X;
+}
+
+/** What a block keeps beside its input; B adds the last five, and its gradients take the place of `qkv` and `gateUp`. */
+interface BlockKept<X> {
+  attentionRstd: X;
+  qkv: X;
+  attended: X;
+  middle: X;
+  mlpRstd: X;
+  gateUp: X;
+  act?: X;
+  dOut?: X;
+  dMiddle?: X;
+  dAttentionGain?: X;
+  dMlpGain?: X;
+}
+
+export interface BlockSlot<X> {
+  x: X;
+  /** Absent between F and B if they are computed again. */
+  kept?: BlockKept<X>;
+}
+
+/** Of the last stage: the last block's output, and what the head keeps. */
+export interface HeadSlot<X> {
+  x: X;
+  rstd: X;
+  kept: HeadKept<X>;
+  targets: Uint32Array;
+  /** After B. */
+  dGain?: X;
+}
+
+export interface StageSlot<X> {
+  blocks: BlockSlot<X>[];
+  tokens?: Uint32Array;
+  head?: HeadSlot<X>;
+  /** Gradient of the embedding's output, after B. */
+  dEmbedded?: X;
+}
+
+/**
+ * A gradient, and where it goes: so many values after the start of the named tensor, and over its neighbours; or, with tokens,
+ * added to the rows of the named table that they name. Valid until the generator that gave it goes on.
+ */
+export interface NamedGrad<X> {
+  name: string;
+  gradient: X;
+  skipped?: number;
+  tokens?: Uint32Array;
+}
+
+/** Whoever drives an operation may do something else at each null, between two layers. */
+export type Steps<X, R> = Generator<NamedGrad<X> | null, R, undefined>;
+
+const FINAL_NORM = "model.norm.weight";
+
+export class TfjsStage<X, W> {
+  readonly shape: MathShape;
+  readonly #build: StageBuild;
+  readonly #math: StageMath<X, W>;
+  #weights: StageWeights<X, W> | null = null;
+
+  constructor(build: StageBuild, math: StageMath<X, W>, shape: MathShape) {
+    this.shape = shape;
+    this.#build = build;
+    this.#math = math;
+  }
+
+  /** `values` gives the parameters of the tensors from `first` to `last` in layout order. */
+  load(values: (first: string, last?: string) => Float32Array): void {
+    this.unload();
+    const { spec, stage } = this.#build;
+    const { C, V } = this.shape;
+    const vector = (name: string) => this.#math.upload(values(name), 1, C);
+    const table = (name: string) => this.#math.upload(values(name), V, C);
+    const weights: StageWeights<X, W> = { blocks: [] };
+    if (stage.embed) weights.embedding = table(EMBEDDING_NAME);
+    for (let layer = stage.firstLayer; layer < stage.endLayer; layer++) {
+      weights.blocks.push(this.#loadBlock(`model.layers.${layer}`, values, vector));
+    }
+    if (stage.head) {
+      const tied = spec.tie_word_embeddings;
+      weights.norm = vector(FINAL_NORM);
+      weights.head = tied && weights.embedding ? weights.embedding : table(tied ? EMBEDDING_NAME : HEAD_NAME);
+    }
+    this.#weights = weights;
+  }
+
+  #loadBlock(
+    prefix: string,
+    values: (first: string, last?: string) => Float32Array,
+    vector: (name: string) => X,
+  ): BlockWeights<X, W> {
+    const { C, Q, H, D, I } = this.shape;
+    const { q, v, project, gate, up, down, attentionNorm, mlpNorm } = blockNames(prefix);
+    return {
+      attentionNorm: vector(attentionNorm),
+      qkv: this.#math.linear(values(q, v), Q, C),
+      project: this.#math.linear(values(project), C, H * D),
+      mlpNorm: vector(mlpNorm),
+      gateUp: this.#math.linear(values(gate, up), 2 * I, C),
+      down: this.#math.linear(values(down), C, I),
+    };
+  }
+
+  unload(): void {
+    const math = this.#math, weights = this.#weights;
+    if (!weights) return;
+    for (const block of weights.blocks) {
+      math.free(block.attentionNorm, block.mlpNorm);
+      for (const w of [block.qkv, block.project, block.gateUp, block.down]) math.freeLinear(w);
+    }
+    const { embedding, head, norm } = weights;
+    if (embedding) math.free(embedding);
+    if (head && head !== embedding) math.free(head);
+    if (norm) math.free(norm);
+    this.#weights = null;
+  }
+
+  /** F: from tokens, or from the input that the slot then keeps, to the output or, with targets, the loss [1, 1]. */
+  *forward(
+    held: StageSlot<X>,
+    { input, targets, keep }: { input: X | Uint32Array; targets?: Uint32Array; keep: boolean },
+  ): Steps<X, X> {
+    const math = this.#math, { blocks, embedding } = this.#loaded();
+    if (input instanceof Uint32Array) held.tokens = input;
+    let x = input instanceof Uint32Array ? math.embed(embedding!, input) : input;
+    for (const [layer] of blocks.entries()) {
+      yield null;
+      const { out, kept } = this.#blockForward(layer, x);
+      const slot = { x, kept };
+      held.blocks.push(slot);
+      if (!keep) this.#drop(held.blocks);
+      else if (this.#recomputes) this.#trim(slot);
+      x = out;
+    }
+    if (!targets) return x;
+    yield null;
+    return this.#headForward(held, x, { targets, keep });
+  }
+
+  /** B: from the gradient of the output (null at the head) to that of the input; null with an embedding. */
+  *backward(held: StageSlot<X>, gradient: X | null): Steps<X, X | null> {
+    const again = this.#recomputes;
+    let dX = gradient ?? this.#headInputGrad(held.head!);
+    if (again && held.head) {
+      yield* this.#headWeightGrads(held.head);
+      this.#freeHead(held.head);
+      delete held.head;
+    }
+    for (let layer = held.blocks.length - 1; layer >= 0; layer--) {
+      yield null;
+      const slot = held.blocks[layer]!;
+      dX = this.#blockInputGrad(layer, slot, dX);
+      if (!again) continue;
+      yield* this.#blockWeightGrads(layer, slot);
+      this.#drop(held.blocks);
+    }
+    if (!this.#build.stage.embed) return dX;
+    held.dEmbedded = dX;
+    if (!again) return null;
+    yield* this.#embeddingGrad(held);
+    this.#math.free(dX);
+    delete held.dEmbedded;
+    return null;
+  }
+
+  /** W: every gradient, the head's before the embedding's, which adds to it if they are tied. Nothing if B gave them. */
+  *weightGrads(held: StageSlot<X>): Steps<X, void> {
+    if (this.#recomputes) return;
+    if (held.head) yield* this.#headWeightGrads(held.head);
+    for (const [layer, slot] of held.blocks.entries()) {
+      yield null;
+      yield* this.#blockWeightGrads(layer, slot);
+    }
+    if (held.dEmbedded) yield* this.#embeddingGrad(held);
+  }
+
+  /** Recomputing the attention alone would save nothing: its weights are never kept. */
+  get #recomputes(): boolean {
+    return this.#build.recompute === "block";
+  }
+
+  *#embeddingGrad({ dEmbedded, tokens }: StageSlot<X>): Steps<X, void> {
+    assert(dEmbedded && tokens, "W follows B");
+    yield { name: EMBEDDING_NAME, gradient: dEmbedded, tokens };
+  }
+
+  #blockForward(layer: number, x: X): { out: X; kept: BlockKept<X> } {
+    const math = this.#math, w = this.#block(layer);
+    const first = math.normalize(x, w.attentionNorm);
+    const qkv = math.rotate(math.forward(first.y, w.qkv));
+    math.free(first.y);
+    const attended = math.attend(qkv);
+    const middle = math.add(math.forward(attended, w.project), x);
+    const second = math.normalize(middle, w.mlpNorm);
+    const gateUp = math.forward(second.y, w.gateUp);
+    math.free(second.y);
+    const act = math.swiglu(gateUp);
+    const out = math.add(math.forward(act, w.down), middle);
+    math.free(act);
+    const rstds = { attentionRstd: first.rstd, mlpRstd: second.rstd };
+    return { out, kept: { ...rstds, qkv, attended, middle, gateUp } };
+  }
+
+  /** dOut, which the slot keeps, to dX. */
+  #blockInputGrad(layer: number, block: BlockSlot<X>, dOut: X): X {
+    const math = this.#math, w = this.#block(layer);
+    const slot = block.kept ??= this.#again(layer, block.x);
+    slot.dOut = dOut;
+    const gates = math.swigluGrad(slot.gateUp, math.inputGrad(dOut, w.down));
+    [slot.gateUp, slot.act] = [gates.dGateUp, gates.act];
+    const mlp = math.normGrad(math.inputGrad(slot.gateUp, w.gateUp), {
+      ...{ x: slot.middle, gain: w.mlpNorm, rstd: slot.mlpRstd },
+    });
+    slot.dMlpGain = mlp.dGain;
+    slot.dMiddle = math.add(mlp.dx, dOut);
+    slot.qkv = math.attendGrad(slot.qkv, slot.attended, math.inputGrad(slot.dMiddle, w.project));
+    const attention = math.normGrad(math.inputGrad(slot.qkv, w.qkv), {
+      ...{ x: block.x, gain: w.attentionNorm, rstd: slot.attentionRstd },
+    });
+    slot.dAttentionGain = attention.dGain;
+    return math.add(attention.dx, slot.dMiddle);
+  }
+
+  /** What F of a block kept, computed again. */
+  #again(layer: number, x: X): BlockKept<X> {
+    const { out, kept } = this.#blockForward(layer, x);
+    this.#math.free(out);
+    return kept;
+  }
+
+  *#blockWeightGrads(layer: number, { x, kept: slot }: BlockSlot<X>): Steps<X, void> {
+    const math = this.#math, w = this.#block(layer);
+    assert(slot, "W follows B");
+    const { act, dOut, dMiddle, dAttentionGain, dMlpGain } = slot;
+    assert(act && dOut && dMiddle && dAttentionGain && dMlpGain, "W follows B");
+    const names = blockNames(`model.layers.${this.#build.stage.firstLayer + layer}`);
+    yield* this.#product(names.down, dOut, act);
+    const mlpIn = math.renormalize(slot.middle, w.mlpNorm, slot.mlpRstd);
+    yield* this.#product(names.gate, slot.gateUp, mlpIn);
+    math.free(mlpIn);
+    yield* this.#product(names.project, dMiddle, slot.attended);
+    const attentionIn = math.renormalize(x, w.attentionNorm, slot.attentionRstd);
+    yield* this.#product(names.q, slot.qkv, attentionIn);
+    math.free(attentionIn);
+    yield { name: names.attentionNorm, gradient: dAttentionGain };
+    yield { name: names.mlpNorm, gradient: dMlpGain };
+  }
+
+  *#product(name: string, dy: X, x: X): Steps<X, void> {
+    const gradient = this.#math.weightGrad(dy, x);
+    yield { name, gradient };
+    this.#math.free(gradient);
+  }
+
+  #headForward(
+    held: StageSlot<X>,
+    x: X,
+    { targets, keep }: { targets: Uint32Array; keep: boolean },
+  ): X {
+    const math = this.#math, { norm, head } = this.#loaded();
+    const { y, rstd } = math.normalize(x, norm!);
+    const { loss, kept } = math.headLoss(y, head!, { targets, keep });
+    math.free(y);
+    held.head = { x, rstd, kept, targets };
+    return loss;
+  }
+
+  /** Gradient of the last block's output. */
+  #headInputGrad(slot: HeadSlot<X>): X {
+    const math = this.#math, { norm, head } = this.#loaded();
+    const normed = math.renormalize(slot.x, norm!, slot.rstd);
+    const dNormed = math.headInputGrad(normed, head!, { targets: slot.targets, kept: slot.kept });
+    math.free(normed);
+    const { dx, dGain } = math.normGrad(dNormed, { x: slot.x, gain: norm!, rstd: slot.rstd });
+    slot.dGain = dGain;
+    return dx;
+  }
+
+  /** One tile of the vocabulary after the other. */
+  *#headWeightGrads(slot: HeadSlot<X>): Steps<X, void> {
+    const math = this.#math, { norm, head } = this.#loaded(), { C } = this.shape;
+    const name = this.#build.spec.tie_word_embeddings ? EMBEDDING_NAME : HEAD_NAME;
+    const normed = math.renormalize(slot.x, norm!, slot.rstd);
+    for (const rows of headTiles(this.shape)) {
+      const gradient = math.headWeightGrad(normed, head!, { targets: slot.targets, kept: slot.kept, rows });
+      yield { name, gradient, skipped: rows.from * C };
+      math.free(gradient);
+    }
+    math.free(normed);
+    assert(slot.dGain, "W follows B");
+    yield { name: FINAL_NORM, gradient: slot.dGain };
+  }
+
+  /** Everything a slot holds; matrices that two layers share are freed once. */
+  free({ blocks, head, dEmbedded }: StageSlot<X>): void {
+    const all = new Set<X>(blocks.flatMap(({ x, kept }) => [x, ...Object.values(kept ?? {}) as X[]]));
+    if (head) { for (const matrix of headMatrices(head)) all.add(matrix); }
+    if (dEmbedded) all.add(dEmbedded);
+    this.#math.free(...all);
+  }
+
+  /** The last block, which nothing needs any more. */
+  #drop(blocks: BlockSlot<X>[]): void {
+    this.free({ blocks: blocks.splice(-1) });
+  }
+
+  #trim(slot: BlockSlot<X>): void {
+    this.#math.free(...Object.values(slot.kept ?? {}) as X[]);
+    delete slot.kept;
+  }
+
+  #freeHead(head: HeadSlot<X>): void {
+    this.#math.free(...headMatrices(head));
+  }
+
+  #loaded(): StageWeights<X, W> {
+    assert(this.#weights, "a stage computes after its parameters were loaded");
+    return this.#weights;
+  }
+
+  #block(layer: number): BlockWeights<X, W> {
+    const block = this.#loaded().blocks[layer];
+    assert(block, `the stage has no layer ${layer}`);
+    return block;
+  }
+}
+
+function headMatrices<X>({ x, rstd, kept, dGain }: HeadSlot<X>): X[] {
+  return [x, rstd, kept.lse, kept.dLogits, dGain].filter((matrix): matrix is X => matrix !== undefined);
+}
+
+function blockNames(prefix: string) {
+  return {
+    attentionNorm: `${prefix}.input_layernorm.weight`,
+    q: `${prefix}.self_attn.q_proj.weight`,
+    v: `${prefix}.self_attn.v_proj.weight`,
+    project: `${prefix}.self_attn.o_proj.weight`,
+    mlpNorm: `${prefix}.post_attention_layernorm.weight`,
+    gate: `${prefix}.mlp.gate_proj.weight`,
+    up: `${prefix}.mlp.up_proj.weight`,
+    down: `${prefix}.mlp.down_proj.weight`,
+  };
+}
+
+/** Views of a flat array in layout order, by tensor name; neighbours of one group are one view. */
+export function layoutViews(build: StageBuild, flat: Float32Array) {
+  const layout = stageLayout(build.spec, build.stage);
+  return (first: string, last = first): Float32Array => {
+    const from = findTensor(layout, first), to = findTensor(layout, last);
+    assert(from && to, `the layout has no ${first} or no ${last}`);
+    return flat.subarray(from.offset, to.offset + to.size);
+  };
+}
