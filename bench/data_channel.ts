@@ -1,11 +1,9 @@
 // Measures frames between the workers of two tabs: through the page's links and a MessagePort, which Shoal ships,
 // against a data channel transferred to the worker. Not a test: nothing fails on slow figures.
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import type { Page } from "playwright";
-import { unknownMessage } from "../coordinator/cli/usage.mjs";
-import { messageOf, ShoalError } from "../peer/wire/errors.ts";
 import type { BenchTab, Way } from "./data_channel_tab.ts";
+import { aligned, flagValues, median, runMain, wholeFlag } from "./support.ts";
 
 /** Loaded on demand: flags are read, and refused, without a browser's driver. */
 const support = () => import("../test/e2e/browser_support.ts");
@@ -40,31 +38,12 @@ const OPTIONS = {
 type Samples = Record<string, number[]>;
 
 export function parseFlags(args: string[]) {
-  const names = Object.keys(OPTIONS).map((name) => `--${name}`);
-  const unknown = args.map((arg) => arg.split("=")[0]!).find((arg) =>
-    arg.startsWith("--") && !names.includes(arg)
-  );
-  if (unknown !== undefined) {
-    throw new ShoalError("usage", `${unknownMessage("flag", unknown, names)} See --help`);
-  }
-  try {
-    const { values } = parseArgs({ args, options: OPTIONS, strict: true, allowPositionals: false });
-    const { rounds, mib } = values;
-    return {
-      ...values,
-      rounds: whole("rounds", rounds, ROUNDS_MAX),
-      mib: whole("mib", mib, MIB_MAX),
-    };
-  } catch (error) {
-    if (error instanceof ShoalError) throw error;
-    throw new ShoalError("usage", `${messageOf(error)}; see --help`, { cause: error });
-  }
-}
-
-function whole(name: string, text: string, max: number): number {
-  const value = Number(text);
-  if (Number.isInteger(value) && value >= 1 && value <= max) return value;
-  throw new ShoalError("usage", `--${name} must be a whole number from 1 to ${max}, got "${text}"`);
+  const values = flagValues(args, OPTIONS);
+  return {
+    ...values,
+    rounds: wholeFlag("rounds", values.rounds, [1, ROUNDS_MAX]),
+    mib: wholeFlag("mib", values.mib, [1, MIB_MAX]),
+  };
 }
 
 /** The ways take turns, so that a machine that gets slower or faster treats both alike. */
@@ -110,11 +89,6 @@ function sizeName(bytes: number): string {
   return bytes >= KIB ? `${bytes / KIB}kib` : `${bytes}b`;
 }
 
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)]!;
-}
-
 type Summary = Record<Way, Record<string, number>>;
 
 /** Medians over the rounds. */
@@ -126,11 +100,8 @@ export function summarise(samples: Record<Way, Samples>): Summary {
 
 export function table(summary: Summary): string {
   const names = Object.keys(summary.port);
-  const width = Math.max(...names.map((name) => name.length));
-  const row = (name: string, cells: readonly string[]) =>
-    [name.padEnd(width), ...cells.map((cell) => cell.padStart(12))].join(" ");
-  const lines = names.map((name) => row(name, WAYS.map((way) => summary[way][name]!.toFixed(2))));
-  return [row("", WAYS), ...lines].join("\n");
+  const rows = names.map((name) => [name, ...WAYS.map((way) => summary[way][name]!.toFixed(2))]);
+  return aligned([["", ...WAYS], ...rows]).join("\n");
 }
 
 async function main(args: string[]): Promise<void> {
@@ -142,11 +113,4 @@ async function main(args: string[]): Promise<void> {
   if (json) console.log(JSON.stringify({ benchmark: "data_channel", rounds, mib, samples, summary }));
 }
 
-if (import.meta.main) {
-  try {
-    await main(Deno.args);
-  } catch (error) {
-    console.error(messageOf(error));
-    Deno.exit(error instanceof ShoalError && error.code === "usage" ? 2 : 1);
-  }
-}
+if (import.meta.main) await runMain(main);

@@ -1,13 +1,12 @@
 // Times every kernel of one micro-batch of the demo's model and prints a table; in this process, or in a headless tab.
 // Not a test: nothing fails on slow figures. `deno run bench/kernels.ts --help` lists the flags.
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
-import { unknownMessage } from "../coordinator/cli/usage.mjs";
 import type { ProviderName } from "../peer/gpu/device.ts";
 import { openDenoDevice } from "../peer/gpu/provider_deno.ts";
-import { messageOf, ShoalError } from "../peer/wire/errors.ts";
+import { ShoalError } from "../peer/wire/errors.ts";
 import { DEMO_BATCH, DEMO_SPEC, type KernelTime, timeDemo, type Timings } from "./kernels_measure.ts";
 import type { KernelsTab } from "./kernels_tab.ts";
+import { aligned, choiceFlag, flagValues, runMain, sum, wholeFlag } from "./support.ts";
 
 const ENTRY = fileURLToPath(new URL("./kernels_tab.ts", import.meta.url));
 const PROVIDERS: readonly ProviderName[] = ["builtin", "dawn"];
@@ -41,37 +40,14 @@ export interface Flags {
 
 /** Throws `usage` on flags that mean nothing. */
 export function parseFlags(args: string[]): Flags {
-  const names = Object.keys(OPTIONS).map((name) => `--${name}`);
-  const unknown = args.map((arg) => arg.split("=")[0]!).find((arg) =>
-    arg.startsWith("--") && !names.includes(arg)
-  );
-  if (unknown !== undefined) {
-    throw new ShoalError("usage", `${unknownMessage("flag", unknown, names)} See --help`);
-  }
-  const values = parsed(args);
-  const provider = PROVIDERS.find((known) => known === values.provider);
-  if (values.provider !== undefined && provider === undefined) {
-    const text = `--provider must be one of ${PROVIDERS.join(", ")}, got "${values.provider}"`;
-    throw new ShoalError("usage", text);
-  }
+  const values = flagValues(args, OPTIONS);
+  const provider = values.provider === undefined
+    ? undefined
+    : choiceFlag("provider", values.provider, PROVIDERS);
   if (values.chromium && provider !== undefined) {
     throw new ShoalError("usage", "--chromium has its own WebGPU; leave out --provider");
   }
-  return { ...values, provider, rounds: roundsOf(values.rounds) };
-}
-
-function parsed(args: string[]) {
-  try {
-    return parseArgs({ args, options: OPTIONS, strict: true, allowPositionals: false }).values;
-  } catch (error) {
-    throw new ShoalError("usage", `${messageOf(error)}; see --help`, { cause: error });
-  }
-}
-
-function roundsOf(text: string): number {
-  const value = Number(text);
-  if (Number.isInteger(value) && value >= 1 && value <= ROUNDS_MAX) return value;
-  throw new ShoalError("usage", `--rounds must be a whole number from 1 to ${ROUNDS_MAX}, got "${text}"`);
+  return { ...values, provider, rounds: wholeFlag("rounds", values.rounds, [1, ROUNDS_MAX]) };
 }
 
 async function measureHere(rounds: number, provider: ProviderName | undefined): Promise<Timings> {
@@ -125,10 +101,6 @@ export function summarise(times: readonly KernelTime[]): Summary {
   };
 }
 
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
-}
-
 /** Slowest first. The share counts how often a micro-batch runs the kernel. */
 export function table(times: readonly KernelTime[]): string {
   const total = sum(times.map(weight));
@@ -140,10 +112,7 @@ export function table(times: readonly KernelTime[]): string {
     time.flops > 0 ? gigaflops(time).toFixed(2) : "",
   ]);
   const header = ["kernel", "runs", "ms", "share", "GFLOP/s"];
-  const widths = header.map((_, column) => Math.max(...[header, ...rows].map((row) => row[column]!.length)));
-  return [header, ...rows].map((row) =>
-    row.map((cell, i) => i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!)).join("  ").trimEnd()
-  ).join("\n");
+  return aligned([header, ...rows]).join("\n");
 }
 
 async function main(args: string[]): Promise<void> {
@@ -158,13 +127,4 @@ async function main(args: string[]): Promise<void> {
   console.log(JSON.stringify({ benchmark: "kernels", rounds, adapter, setting, times, summary }));
 }
 
-if (import.meta.main) {
-  try {
-    await main(Deno.args);
-    // Native addons keep the process alive, and Dawn must not be unloaded under Deno.
-    Deno.exit(0);
-  } catch (error) {
-    console.error(messageOf(error));
-    Deno.exit(error instanceof ShoalError && error.code === "usage" ? 2 : 1);
-  }
-}
+if (import.meta.main) await runMain(main);

@@ -1,13 +1,17 @@
 // Times every kernel of a micro-batch on one device, in a Deno process or in a tab; the shapes are the engine's own.
 // It prints nothing and opens no device. Buffers hold random values: what is timed does not depend on them.
-import { tensorOf, type TensorRef, type TensorRequest } from "../peer/gpu/arena.ts";
+import { arenaLimits, tensorOf, type TensorRequest } from "../peer/gpu/arena.ts";
 import type { GpuDevice } from "../peer/gpu/device.ts";
-import { wideTiles } from "../peer/gpu/kernels/matmul.ts";
-import { type DispatchPlan, type OperationPlan, Program } from "../peer/gpu/program.ts";
+import { tokenLookup } from "../peer/gpu/kernels/embedding.ts";
+import { type MatmulChoice, matmulTraits, presumedChoice } from "../peer/gpu/kernels/matmul.ts";
+import type { DispatchPlan } from "../peer/gpu/program.ts";
+import type { StageBuild } from "../peer/engine/engine.ts";
 import type { AdapterTraits } from "../peer/engine/wgsl_names.ts";
 import { backwardName, forwardName, planStage, weightGradName } from "../peer/engine/wgsl_plan.ts";
 import { wholeModel } from "../peer/model/layout.ts";
 import type { ModelSpec } from "../peer/wire/run.ts";
+import { CasesProgram, enoughRepeats, msOfOne, type Repeatable } from "./engine_program.ts";
+import { median } from "./support.ts";
 
 /** The demo's block and its two ends: B 8, T 64, C 64, H 4, Hk 2, D 16, I 192, V 83. */
 export const DEMO_SPEC: ModelSpec = {
@@ -24,10 +28,6 @@ export const DEMO_SPEC: ModelSpec = {
 };
 export const DEMO_BATCH = 8;
 
-/** Dispatches in one submit. The first count that takes SUBMIT_MS is used, so that the wait for the end weighs little. */
-const REPEATS = [1, 4, 16, 64];
-const SUBMIT_MS = 60;
-
 /** One kernel with one shape, and how often a micro-batch (F, B and W) runs it. */
 export interface KernelCase {
   name: string;
@@ -42,6 +42,8 @@ export interface KernelTime {
   ms: number;
   /** Multiplications and additions of one dispatch; 0 where they are not what takes the time. */
   flops: number;
+  /** Read and written by one dispatch, each bound range once. */
+  bytes: number;
 }
 
 export interface Timings {
@@ -49,14 +51,22 @@ export interface Timings {
   times: KernelTime[];
 }
 
-/** The kernels of one micro-batch, in the order of their first run. */
-export function demoCases(
-  adapter: AdapterTraits,
-): { tensors: readonly TensorRequest[]; cases: KernelCase[] } {
-  const { plan } = planStage({
+export interface KernelCases {
+  tensors: readonly TensorRequest[];
+  cases: KernelCase[];
+}
+
+/** The kernels of one micro-batch of the demo's model. */
+export function demoCases(adapter: AdapterTraits): KernelCases {
+  return casesOf({
     ...{ spec: DEMO_SPEC, stage: wholeModel(DEMO_SPEC), batchSize: DEMO_BATCH, slots: 1 },
     ...{ codecForward: "raw32", codecBackward: "raw32" },
   }, adapter);
+}
+
+/** The kernels of one micro-batch (F, B and W) of a stage, in the order of their first run. */
+export function casesOf(build: StageBuild, adapter: AdapterTraits): KernelCases {
+  const { plan } = planStage(build, adapter);
   const cases = new Map<string, KernelCase>();
   for (const operation of [forwardName(0), backwardName(0), weightGradName(0)]) {
     for (const dispatch of plan.operations.get(operation)?.dispatches ?? []) {
@@ -74,38 +84,71 @@ function caseName({ spec, params: { M, N, K } }: DispatchPlan): string {
   return M === undefined ? spec.name : `${spec.name} ${M}x${N}x${K}`;
 }
 
+/** Products of the causal half of the scores: q k and p v; for dq, q k, dO v and dS k; for dk and dv, one more. */
+const ATTENTION_PRODUCTS = [
+  [/^attention_forward/, 2],
+  [/^attention_query_grad/, 3],
+  [/^attention_key_?value_grad/, 4],
+] as const;
+
 export function flopsOf({ spec, params }: DispatchPlan): number {
-  const { M = 0, N = 0, K = 0, R = 0, C = 0, V = 0, tile = 0 } = params;
-  if (spec.name.startsWith("matmul")) return 2 * M * N * K;
-  return spec.name.startsWith("head") ? 2 * R * C * (V + tile) : 0;
+  const { M = 0, N = 0, K = 0, R = 0, T = 0, H = 0, D = 0 } = params;
+  if (/^matmul_(nn|nt|tn)/.test(spec.name)) return 2 * M * N * K;
+  const products = ATTENTION_PRODUCTS.find(([name]) => name.test(spec.name))?.[1] ?? 0;
+  return 2 * products * R * H * D * (T + 1) / 2;
+}
+
+/** Bytes of the ranges that a dispatch binds; one that is bound twice is not moved twice. */
+export function bytesOf({ spec, tensors }: DispatchPlan, requests: readonly TensorRequest[]): number {
+  const sizes = new Map(requests.map(({ name, bytes }) => [name, bytes]));
+  const ranges = new Map<string, number>();
+  for (const { name } of spec.bindings.slice(1)) {
+    const ref = tensors[name];
+    if (ref === undefined) throw new Error(`${spec.name} has no tensor for ${name}`);
+    const { offset, bytes } = typeof ref === "string" ? { offset: 0, bytes: sizes.get(ref) ?? 0 } : ref;
+    ranges.set(`${tensorOf(ref)} ${offset}`, bytes);
+  }
+  return [...ranges.values()].reduce((total, bytes) => total + bytes, 0);
+}
+
+/** What the engine knows of a device when it chooses kernels; without `matmul`, what it presumes of products. */
+export function traitsOf(gpu: GpuDevice, matmul: MatmulChoice = presumedChoice(matmulTraits(gpu))) {
+  return { software: gpu.software, matmul, limits: arenaLimits(gpu.limits) } satisfies AdapterTraits;
 }
 
 /** Times the demo's kernels as the engine would choose them for this device. */
 export async function timeDemo(gpu: GpuDevice, rounds: number): Promise<Timings> {
-  const traits = { software: gpu.software, wideTiles: wideTiles(gpu.adapterName) };
-  return await timeCases(gpu, demoCases(traits), rounds);
+  return await timeCases(gpu, demoCases(traitsOf(gpu)), { rounds, vocabulary: DEMO_SPEC.vocab_size });
+}
+
+export interface TimingOptions {
+  rounds: number;
+  /** Ids in the tensors that hold ids stay below this. */
+  vocabulary: number;
+  /** How one run of a case is timed; default: by the clock, without the wait for its end. */
+  msOf?: (work: Repeatable, repeats: number) => Promise<number>;
 }
 
 /** Rounds go through all cases in turn, so that a machine that gets slower or faster treats all alike. */
 export async function timeCases(
   gpu: GpuDevice,
-  { tensors, cases }: { tensors: readonly TensorRequest[]; cases: readonly KernelCase[] },
-  rounds: number,
+  { tensors, cases }: KernelCases,
+  { rounds, vocabulary, msOf = msOfOne }: TimingOptions,
 ): Promise<Timings> {
-  const program = await Program.build(gpu, { label: "kernels", tensors, operations: operationsOf(cases) });
+  const dispatches = new Map(cases.map(({ name, dispatch }) => [name, [dispatch]]));
+  const program = await CasesProgram.build(gpu, "kernels", { tensors, cases: dispatches });
   try {
-    fill(program, tensors);
+    for (const { name, bytes } of tensors) program.fill(name, content(name, bytes, vocabulary));
     const samples = cases.map((): number[] => []);
+    const works = cases.map(({ name }) => program.repeatable(name));
     const repeats: number[] = [];
-    for (const i of cases.keys()) repeats.push(await enoughRepeats(program, i));
+    for (const work of works) repeats.push(await enoughRepeats(work));
     for (let round = 0; round < rounds; round++) {
-      const wait = await elapsed(program, WAIT);
-      for (const [i, count] of repeats.entries()) {
-        samples[i]!.push(Math.max(0, await elapsed(program, operationName(i, count)) - wait) / count);
-      }
+      for (const [i, work] of works.entries()) samples[i]!.push(await msOf(work, repeats[i]!));
     }
     const times = cases.map(({ name, count, dispatch }, i) => {
-      return { name, count, ms: median(samples[i]!), flops: flopsOf(dispatch) };
+      const work = { flops: flopsOf(dispatch), bytes: bytesOf(dispatch, tensors) };
+      return { name, count, ms: median(samples[i]!), ...work };
     });
     return { adapter: `${gpu.adapterName} (${gpu.provider})`, times };
   } finally {
@@ -113,66 +156,27 @@ export async function timeCases(
   }
 }
 
-/** Runs nothing and reads back, which every operation pays once. */
-const WAIT = "wait";
-
-function operationName(index: number, repeats: number): string {
-  return `${index} x ${repeats}`;
-}
-
-/** Each reads back a few bytes that its kernel wrote, so that its end can be awaited. */
-function operationsOf(cases: readonly KernelCase[]): Map<string, OperationPlan> {
-  const operations = new Map<string, OperationPlan>();
-  for (const [i, { dispatch }] of cases.entries()) {
-    const readback = fewBytesOf(dispatch);
-    for (const repeats of REPEATS) {
-      const dispatches = new Array<DispatchPlan>(repeats).fill(dispatch);
-      operations.set(operationName(i, repeats), { dispatches, readback });
-    }
-    operations.set(WAIT, { dispatches: [], readback });
-  }
-  return operations;
-}
-
-function fewBytesOf({ spec, tensors }: DispatchPlan): TensorRef {
-  const written = spec.bindings.find(({ type }) => type === "storage");
-  const ref = tensors[written?.name ?? ""];
-  if (ref === undefined) throw new Error(`${spec.name} writes no tensor`);
-  return { tensor: tensorOf(ref), offset: 0, bytes: 4 };
-}
-
-/** The first run compiles what a driver leaves until then; the second one counts. */
-async function enoughRepeats(program: Program, index: number): Promise<number> {
-  for (const repeats of REPEATS) {
-    await program.run(operationName(index, repeats));
-    if (await elapsed(program, operationName(index, repeats)) >= SUBMIT_MS) return repeats;
-  }
-  return REPEATS.at(-1)!;
-}
-
-async function elapsed(program: Program, operation: string): Promise<number> {
-  const start = performance.now();
-  await program.run(operation);
-  return performance.now() - start;
+/** Rows by token as the engine uploads them, for as many rows as the tensor has room for. */
+function lookupContent(words: number, vocabulary: number): Float32Array<ArrayBuffer> {
+  const rows = words - 1 > 3 * vocabulary ? words - 1 - 2 * vocabulary : (words - 1) / 3;
+  const lookup = tokenLookup(
+    Uint32Array.from({ length: rows }, (_, row) => (row * 37) % vocabulary),
+    vocabulary,
+  );
+  return new Float32Array(lookup.buffer as ArrayBuffer);
 }
 
 /** Values in [-1, 1), and ids below the vocabulary's size where ids belong. */
-function fill(program: Program, tensors: readonly TensorRequest[]): void {
+function content(tensor: string, bytes: number, vocabulary: number): Float32Array<ArrayBuffer> {
+  if (tensor.endsWith("lookup")) return lookupContent(bytes / 4, vocabulary);
+  const ids = /tokens|targets/.test(tensor);
+  const words = new Uint32Array(bytes / 4);
+  const values = new Float32Array(words.buffer);
   let state = 1;
-  for (const { name, bytes } of tensors) {
-    const ids = /tokens|targets/.test(name);
-    const words = new Uint32Array(bytes / 4);
-    const values = new Float32Array(words.buffer);
-    for (let i = 0; i < words.length; i++) {
-      state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-      if (ids) words[i] = (state >>> 8) % DEMO_SPEC.vocab_size;
-      else values[i] = (state >>> 8) / 2 ** 23 - 1;
-    }
-    program.upload(name, new Uint8Array(words.buffer));
+  for (let i = 0; i < words.length; i++) {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    if (ids) words[i] = (state >>> 8) % vocabulary;
+    else values[i] = (state >>> 8) / 2 ** 23 - 1;
   }
-}
-
-export function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] ?? NaN;
+  return values;
 }

@@ -1,8 +1,5 @@
 // Prints how long a departure stalls a run, by kind of departure, and what each level of redundancy costs while nobody leaves.
 // Not a test: nothing fails on slow figures. Departures are those of real processes and tabs on this machine.
-import { parseArgs } from "node:util";
-import { unknownMessage } from "../coordinator/cli/usage.mjs";
-import { messageOf, ShoalError } from "../peer/wire/errors.ts";
 import { quantile, stallRows } from "../test/chaos/stall.ts";
 import {
   type ArmResult,
@@ -14,6 +11,7 @@ import {
   measureStalls,
   type StallResult,
 } from "./recovery_measure.ts";
+import { aligned, choicesFlag, flagValues, runMain, wholeFlag } from "./support.ts";
 
 const KIND_NAMES = Object.keys(KINDS) as Kind[];
 const COUNT_MAX = 1000;
@@ -43,44 +41,17 @@ const OPTIONS = {
 } as const;
 
 export function parseFlags(args: string[]) {
-  const names = Object.keys(OPTIONS).map((name) => `--${name}`);
-  const unknown = args.map((arg) => arg.split("=")[0]!).find((arg) =>
-    arg.startsWith("--") && !names.includes(arg)
-  );
-  if (unknown !== undefined) {
-    throw new ShoalError("usage", `${unknownMessage("flag", unknown, names)} See --help`);
-  }
-  try {
-    const { values } = parseArgs({ args, options: OPTIONS, strict: true, allowPositionals: false });
-    const { quick, json, help } = values;
-    return {
-      ...{ quick, json, help, kinds: kindsNamed(values.kinds) },
-      departures: whole("departures", values.departures ?? (quick ? "3" : "20"), 0),
-      rounds: whole("rounds", values.rounds ?? (quick ? "2" : "5"), 0),
-      steps: whole("steps", values.steps ?? (quick ? "15" : "40"), 2),
-      seed: whole("seed", values.seed, 0),
-    };
-  } catch (error) {
-    if (error instanceof ShoalError) throw error;
-    throw new ShoalError("usage", `${messageOf(error)}; see --help`, { cause: error });
-  }
-}
-
-function kindsNamed(text: string): Kind[] {
-  return text.split(",").map((name) => {
-    const kind = KIND_NAMES.find((known) => known === name);
-    if (kind !== undefined) return kind;
-    throw new ShoalError("usage", `--kinds must name some of ${KIND_NAMES.join(", ")}, got "${name}"`);
-  });
-}
-
-function whole(name: string, text: string, min: number): number {
-  const value = Number(text);
-  if (text.trim() !== "" && Number.isInteger(value) && value >= min && value <= COUNT_MAX) return value;
-  throw new ShoalError(
-    "usage",
-    `--${name} must be a whole number from ${min} to ${COUNT_MAX}, got "${text}"`,
-  );
+  const values = flagValues(args, OPTIONS);
+  const { quick, json, help } = values;
+  const whole = (name: "departures" | "rounds" | "steps" | "seed", text: string, min: number) =>
+    wholeFlag(name, text, [min, COUNT_MAX]);
+  return {
+    ...{ quick, json, help, kinds: choicesFlag("kinds", values.kinds, KIND_NAMES) },
+    departures: whole("departures", values.departures ?? (quick ? "3" : "20"), 0),
+    rounds: whole("rounds", values.rounds ?? (quick ? "2" : "5"), 0),
+    steps: whole("steps", values.steps ?? (quick ? "15" : "40"), 2),
+    seed: whole("seed", values.seed, 0),
+  };
 }
 
 export interface Summary {
@@ -162,13 +133,6 @@ function counterTable(counters: Record<string, number>): string {
   return rows.length === 0 ? "this coordinator counts nothing of recovery" : aligned(rows).join("\n");
 }
 
-function aligned(lines: readonly string[][]): string[] {
-  const widths = lines[0]!.map((_, column) => Math.max(...lines.map((line) => line[column]!.length)));
-  return lines.map((line) =>
-    line.map((cell, i) => i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!)).join("  ")
-  );
-}
-
 /** Resolves to the exit code: 1 if the run did not recover from a departure. */
 async function main(args: string[]): Promise<number> {
   const flags = parseFlags(args);
@@ -192,11 +156,4 @@ async function main(args: string[]): Promise<number> {
   return code;
 }
 
-if (import.meta.main) {
-  try {
-    Deno.exit(await main(Deno.args));
-  } catch (error) {
-    console.error(messageOf(error));
-    Deno.exit(error instanceof ShoalError && error.code === "usage" ? 2 : 1);
-  }
-}
+if (import.meta.main) await runMain(main);

@@ -1,15 +1,13 @@
 // What weight gradients cost on the wire and what the coarse grid costs in loss: both modes of `reduce`, the same seeds.
 // Not a test: nothing fails on a bad figure. `deno run bench/reduce.ts --help` lists the flags.
-import { parseArgs } from "node:util";
-import { unknownMessage } from "../coordinator/cli/usage.mjs";
 import { loadCorpus } from "../coordinator/store/corpus.ts";
 import { createCpuEngine } from "../peer/engine/cpu.ts";
 import { readConfig } from "../peer/model/config.ts";
 import type { Corpus } from "../peer/model/data.ts";
 import { paramCount, specOf, wholeModel } from "../peer/model/layout.ts";
-import { messageOf, ShoalError } from "../peer/wire/errors.ts";
 import type { ModelSpec, ReduceId, RunConfig } from "../peer/wire/run.ts";
 import { mean, timeReduce, type Timing, train, type Training } from "./reduce_measure.ts";
+import { aligned, flagValues, runMain, wholeFlag } from "./support.ts";
 
 const MODES: readonly ReduceId[] = ["raw32", "int8"];
 /** The first step has a grid of its own, so there is nothing to report before the second; more than the most is hours. */
@@ -52,33 +50,12 @@ export interface Flags {
 
 /** Throws `usage` on flags that mean nothing. */
 export function parseFlags(args: string[]): Flags {
-  const names = Object.keys(OPTIONS).map((name) => `--${name}`);
-  const unknown = args.map((arg) => arg.split("=")[0]!).find((arg) =>
-    arg.startsWith("--") && !names.includes(arg)
-  );
-  if (unknown !== undefined) {
-    throw new ShoalError("usage", `${unknownMessage("flag", unknown, names)} See --help`);
-  }
-  const values = parsed(args);
+  const values = flagValues(args, OPTIONS);
   return {
     ...values,
-    steps: whole("steps", values.steps, [STEPS_MIN, STEPS_MAX]),
-    seeds: whole("seeds", values.seeds, [1, SEEDS_MAX]),
+    steps: wholeFlag("steps", values.steps, [STEPS_MIN, STEPS_MAX]),
+    seeds: wholeFlag("seeds", values.seeds, [1, SEEDS_MAX]),
   };
-}
-
-function parsed(args: string[]) {
-  try {
-    return parseArgs({ args, options: OPTIONS, strict: true, allowPositionals: false }).values;
-  } catch (error) {
-    throw new ShoalError("usage", `${messageOf(error)}; see --help`, { cause: error });
-  }
-}
-
-function whole(name: string, text: string, [min, max]: [number, number]): number {
-  const value = Number(text);
-  if (Number.isInteger(value) && value >= min && value <= max) return value;
-  throw new ShoalError("usage", `--${name} must be a whole number from ${min} to ${max}, got "${text}"`);
 }
 
 /** The small model trains in a minute; the demo's is the default configuration. */
@@ -161,13 +138,6 @@ export function table(trainings: readonly Training[], timings: readonly Timing[]
   ].join("\n");
 }
 
-function aligned(rows: readonly string[][]): string[] {
-  const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)));
-  return rows.map((row) =>
-    row.map((cell, i) => i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!)).join("  ")
-  );
-}
-
 async function main(args: string[]): Promise<void> {
   const flags = parseFlags(args);
   if (flags.help) return console.log(HELP);
@@ -194,11 +164,4 @@ async function main(args: string[]): Promise<void> {
   console.log(JSON.stringify({ benchmark: "reduce", setting, trainings, timings, summary }));
 }
 
-if (import.meta.main) {
-  try {
-    await main(Deno.args);
-  } catch (error) {
-    console.error(messageOf(error));
-    Deno.exit(error instanceof ShoalError && error.code === "usage" ? 2 : 1);
-  }
-}
+if (import.meta.main) await runMain(main);

@@ -1,5 +1,5 @@
 // Prints how long one step takes under every schedule, for equal stages on equal links, by simulation.
-// Not a measurement: nothing runs and no clock is read. `deno run bench/schedule.ts --help` lists the flags.
+// Not a measurement: nothing runs and no clock is read. `npm run sim:schedule -- --help` lists the flags.
 import { parseArgs } from "node:util";
 import { unknownMessage } from "../coordinator/cli/usage.mjs";
 import {
@@ -8,13 +8,14 @@ import {
   type RuledOut,
   type Setting,
 } from "../coordinator/plan/compare.ts";
+import { lognormalJitter } from "../coordinator/plan/jitter.ts";
 import { svgGantt, textGantt } from "../coordinator/plan/gantt.ts";
 import type { LinkMode } from "../coordinator/plan/network.ts";
 import { messageOf, ShoalError } from "../peer/wire/errors.ts";
 
 const MODES: readonly LinkMode[] = ["duplex", "inbound-shared", "stop-and-wait"];
 
-const HELP = `usage: deno run bench/schedule.ts [flags]
+const HELP = `usage: npm run sim:schedule -- [flags]
 Simulates one training step under every schedule and prints a table.
 
   --stages N             pipeline stages, one device each (8)
@@ -24,10 +25,13 @@ Simulates one training step under every schedule and prints a table.
   --weight-grad-ms X     W, the weight gradient (20)
   --latency-ms X         one-way latency of a link (50)
   --transfer-ms X        time one message occupies a link (20)
+  --bytes N, --rate X    instead: bytes of a message, and Mb/s of a link
   --link MODE            duplex, inbound-shared or stop-and-wait (duplex)
+  --jitter X             spread of link times, a lognormal's sigma; operations get half of it (0)
+  --seed N               of the jitter (1)
   --gantt NAME           also draw this schedule, by its name in the table
-  --svg                  draw the --gantt as an SVG document alone, without the table
-  --json                 print one JSON object, with a summary, as the last line
+  --svg FILE             write the --gantt (dynamic, if not given) as an SVG document; - prints it alone
+  --json                 print one JSON object, with a summary (of schedules that flush), as the last line
   --help                 show this text`;
 
 const OPTIONS = {
@@ -38,9 +42,13 @@ const OPTIONS = {
   "weight-grad-ms": { type: "string", default: "20" },
   "latency-ms": { type: "string", default: "50" },
   "transfer-ms": { type: "string", default: "20" },
+  "bytes": { type: "string" },
+  "rate": { type: "string" },
   "link": { type: "string", default: "duplex" },
+  "jitter": { type: "string", default: "0" },
+  "seed": { type: "string", default: "1" },
   "gantt": { type: "string" },
-  "svg": { type: "boolean", default: false },
+  "svg": { type: "string" },
   "json": { type: "boolean", default: false },
   "help": { type: "boolean", default: false },
 } as const;
@@ -63,21 +71,27 @@ function parseFlags(args: string[]) {
   }
 }
 
-/** Runs the command; returns what belongs on stdout. Throws `usage` on flags that mean nothing. */
-export function main(args: string[]): string {
+export interface Output {
+  stdout: string;
+  /** A file to write, if one was asked for. */
+  file: { path: string; text: string } | null;
+}
+
+/** Runs the command; returns what belongs on stdout and into a file. Throws `usage` on flags that mean nothing. */
+export function main(args: string[]): Output {
   const flags = parseFlags(args);
-  if (flags.help) return HELP;
+  if (flags.help) return { stdout: HELP, file: null };
   const setting = settingOf(flags);
   const rows = compareSchedules(setting);
-  const drawn = flags.gantt === undefined ? null : chosen(rows, flags.gantt);
-  if (flags.svg) {
-    if (drawn === null) throw new ShoalError("usage", "--svg needs --gantt NAME, the schedule to draw");
-    return svgGantt(drawn.result, { title: drawn.name });
-  }
+  const name = flags.gantt ?? (flags.svg === undefined ? undefined : "dynamic");
+  const drawn = name === undefined ? null : chosen(rows, name);
+  const svg = drawn === null ? "" : svgGantt(drawn.result, { title: drawn.name });
+  if (flags.svg === "-") return { stdout: svg, file: null };
   const parts = [table(rows)];
-  if (drawn !== null) parts.push("", `${drawn.name}:`, textGantt(drawn.result));
+  if (flags.gantt !== undefined && drawn !== null) parts.push("", `${drawn.name}:`, textGantt(drawn.result));
   if (flags.json) parts.push(JSON.stringify(report(setting, rows)));
-  return parts.join("\n");
+  const file = flags.svg === undefined ? null : { path: flags.svg, text: svg };
+  return { stdout: parts.join("\n"), file };
 }
 
 function settingOf(flags: Flags): Setting {
@@ -85,6 +99,8 @@ function settingOf(flags: Flags): Setting {
   if (mode === undefined) {
     throw new ShoalError("usage", `--link must be one of ${MODES.join(", ")}, got "${flags.link}"`);
   }
+  const jitter = number("jitter", flags.jitter);
+  const seed = whole("seed", flags.seed, SEED_MAX);
   return {
     stages: whole("stages", flags.stages),
     microBatches: whole("micro-batches", flags["micro-batches"]),
@@ -92,24 +108,44 @@ function settingOf(flags: Flags): Setting {
     backward: seconds("backward-ms", flags["backward-ms"]),
     weightGrad: seconds("weight-grad-ms", flags["weight-grad-ms"]),
     latency: seconds("latency-ms", flags["latency-ms"]),
-    transfer: seconds("transfer-ms", flags["transfer-ms"]),
+    transfer: transferOf(flags),
     mode,
+    ...(jitter === 0 ? {} : { jitter: () => lognormalJitter(seed, { link: jitter, compute: jitter / 2 }) }),
   };
+}
+
+function transferOf(flags: Flags): number {
+  if (flags.bytes === undefined && flags.rate === undefined) {
+    return seconds("transfer-ms", flags["transfer-ms"]);
+  }
+  if (flags.bytes === undefined || flags.rate === undefined) {
+    throw new ShoalError("usage", "--bytes and --rate belong together; give both, or --transfer-ms");
+  }
+  const rate = number("rate", flags.rate);
+  if (rate === 0) throw new ShoalError("usage", "--rate must be more than 0 Mb/s, got 0");
+  return number("bytes", flags.bytes) * 8 / (rate * 1e6);
 }
 
 /** More stages or micro-batches than this are a slip of the keyboard, and would simulate for minutes. */
 const COUNT_MAX = 256;
 
-function whole(name: string, text: string): number {
+/** Any 32-bit number is a seed. */
+const SEED_MAX = 2 ** 32 - 1;
+
+function whole(name: string, text: string, max = COUNT_MAX): number {
   const value = Number(text);
-  if (Number.isInteger(value) && value >= 1 && value <= COUNT_MAX) return value;
-  throw new ShoalError("usage", `--${name} must be a whole number from 1 to ${COUNT_MAX}, got "${text}"`);
+  if (Number.isInteger(value) && value >= 1 && value <= max) return value;
+  throw new ShoalError("usage", `--${name} must be a whole number from 1 to ${max}, got "${text}"`);
 }
 
 function seconds(name: string, text: string): number {
+  return number(name, text) / 1000;
+}
+
+function number(name: string, text: string): number {
   const value = Number(text);
-  if (text.trim() !== "" && value >= 0 && value < Infinity) return value / 1000;
-  throw new ShoalError("usage", `--${name} must be a number of milliseconds, at least 0, got "${text}"`);
+  if (text.trim() !== "" && value >= 0 && value < Infinity) return value;
+  throw new ShoalError("usage", `--${name} must be a number, at least 0, got "${text}"`);
 }
 
 function chosen(rows: readonly Row[], name: string): ComparedSchedule {
@@ -127,7 +163,7 @@ function table(rows: readonly Row[]): string {
   const cells = rows.map((row) =>
     "reason" in row ? [row.name, row.reason] : [
       row.name,
-      row.result.makespan.toFixed(3),
+      row.seconds.toFixed(3),
       row.slowdown.toFixed(2),
       `${(100 * row.result.bubble).toFixed(1)} %`,
       String(row.activations),
@@ -148,7 +184,9 @@ function formatLine(line: string[], widths: number[]): string {
 
 function report(setting: Setting, rows: readonly Row[]) {
   const usable = rows.filter((row) => "result" in row);
-  const fastest = usable.reduce((best, row) => row.result.makespan < best.result.makespan ? row : best);
+  const fastest = usable.filter((row) => row.flush).reduce((best, row) =>
+    row.seconds < best.seconds ? row : best
+  );
   const textbook = usable.find((row) => row.name === "1f1b");
   return {
     benchmark: "schedule",
@@ -156,7 +194,7 @@ function report(setting: Setting, rows: readonly Row[]) {
     schedules: rows.map((row) =>
       "reason" in row ? row : {
         name: row.name,
-        seconds: row.result.makespan,
+        seconds: row.seconds,
         slowdown: row.slowdown,
         bubble: row.result.bubble,
         activations: row.activations,
@@ -165,16 +203,18 @@ function report(setting: Setting, rows: readonly Row[]) {
     ),
     summary: {
       fastest: fastest.name,
-      seconds: fastest.result.makespan,
+      seconds: fastest.seconds,
       slowdown: fastest.slowdown,
-      speedup_over_1f1b: textbook === undefined ? null : textbook.result.makespan / fastest.result.makespan,
+      speedup_over_1f1b: textbook === undefined ? null : textbook.seconds / fastest.seconds,
     },
   };
 }
 
 if (import.meta.main) {
   try {
-    console.log(main(Deno.args));
+    const { stdout, file } = main(Deno.args);
+    if (file !== null) Deno.writeTextFileSync(file.path, file.text);
+    console.log(stdout);
   } catch (error) {
     console.error(messageOf(error));
     Deno.exit(error instanceof ShoalError && error.code === "usage" ? 2 : 1);

@@ -54,7 +54,7 @@ export class Tabs implements AsyncDisposable {
 
   #address(): string {
     const url = new URL(this.#options.joinLink);
-    if (this.#options.engine === "cpu") url.searchParams.set("engine", "cpu");
+    url.searchParams.set("engine", this.#options.engine);
     return url.href;
   }
 
