@@ -3,18 +3,24 @@
 import { ShoalError } from "../../peer/wire/errors.ts";
 import {
   breadthFirst,
-  chimera,
   gpipe,
   interleaved,
   latencyAwareWarmUp,
   oneForwardOneBackward,
+  pipeDream2bw,
 } from "../../peer/schedule/emitters.ts";
+import {
+  chimera,
+  chimeraBackwardHalving,
+  chimeraForwardDoubling,
+} from "../../peer/schedule/emitters_chimera.ts";
 import { dualPipe, zbH1, zbH2 } from "../../peer/schedule/emitters_split.ts";
+import { zbV } from "../../peer/schedule/emitters_zbv.ts";
 import type { Schedule } from "../../peer/schedule/ir.ts";
 import { inflightCaps } from "../../peer/schedule/windows.ts";
 import { simulatePipeline, singleReplicas } from "./dynamic.ts";
 import type { LinkMode } from "./network.ts";
-import { simulate, type Simulation } from "./simulate.ts";
+import { type Jitter, simulate, type Simulation } from "./simulate.ts";
 
 /** Equal stages and equal links; seconds per micro-batch and stage, or per message. */
 export interface Setting {
@@ -26,16 +32,22 @@ export interface Setting {
   latency: number;
   transfer: number;
   mode: LinkMode;
+  /** Makes a fresh jitter for one row, so that every schedule meets the same luck. Default: none. */
+  jitter?: () => Jitter;
 }
 
 export interface ComparedSchedule {
   name: string;
   result: Simulation;
+  /** Seconds of a step: the makespan, but for schedules without a flush, which have a steady pace. */
+  seconds: number;
   /** Step time over the compute of one device: 1 is perfect. */
   slowdown: number;
-  /** Most activations of a device, in units of one whole stage. */
+  /** Most activations of a device, in units of one whole stage and micro-batch. */
   activations: number;
-  /** Copies of the weights that each device holds. */
+  /** Whether each step waits for the one before; if not, gradients are a step old. */
+  flush: boolean;
+  /** Copies of the weights that each device holds: stages, or versions. */
   weights: number;
 }
 
@@ -46,12 +58,19 @@ export interface RuledOut {
 
 /** Chunks per device of the looped schedules in the comparison; more only adds latency. */
 const CHUNKS = 2;
+/** Steps of an asynchronous run: its pace is that of the last ones, after the fill. */
+const ASYNC_STEPS = 4;
+
+/** How an order's times relate to one stage and one micro-batch. */
+interface Scale {
+  /** Sequences of an operation as a share of a micro-batch's. Default 1. */
+  share?: number;
+}
 
 /** All schedules in one setting, textbook ones first, the peers' own (`dynamic`) last. */
 export function compareSchedules(setting: Setting): (ComparedSchedule | RuledOut)[] {
   const { stages: P, microBatches: N } = setting;
-  const hop = setting.latency + setting.transfer;
-  const aware = latencyAwareWarmUp(P, workOf(setting), hop);
+  const aware = latencyAwareWarmUp(P, workOf(setting), setting.latency + setting.transfer);
   return [
     staticRow("gpipe", setting, () => gpipe(P, N)),
     staticRow("1f1b", setting, () => oneForwardOneBackward(P, N)),
@@ -59,16 +78,30 @@ export function compareSchedules(setting: Setting): (ComparedSchedule | RuledOut
     staticRow(`interleaved, ${CHUNKS} chunks`, setting, () => interleaved(P, N, CHUNKS)),
     staticRow(`breadth-first, ${CHUNKS} chunks`, setting, () => breadthFirst(P, N, CHUNKS)),
     staticRow("chimera", setting, () => chimera(P, N)),
+    staticRow("chimera, 2 pairs", setting, () => chimera(P, N, { pairs: 2 })),
+    staticRow("chimera, forward doubling", setting, () => chimeraForwardDoubling(P, N)),
+    staticRow("chimera, backward halving", setting, () => chimeraBackwardHalving(P, N), { share: 1 / 2 }),
     staticRow("zb-h1", setting, () => zbH1(P, N)),
     staticRow("zb-h2", setting, () => zbH2(P, N)),
+    staticRow("zb-v", setting, () => zbV(P, N)),
     // A GPU of the web has one queue, so nothing overlaps and a pair is one operation after the other.
     staticRow("dualpipe", setting, () => dualPipe(P, N, { paired: false })),
+    staticRow(
+      "2bw, asynchronous",
+      setting,
+      () => pipeDream2bw(P, N, { steps: ASYNC_STEPS, warmUp: (p) => Math.min(N, aware(p)) }),
+    ),
     dynamicRow("dynamic, fused backward", setting, true),
     dynamicRow("dynamic", setting, false),
   ];
 }
 
-function staticRow(name: string, setting: Setting, emit: () => Schedule): ComparedSchedule | RuledOut {
+function staticRow(
+  name: string,
+  setting: Setting,
+  emit: () => Schedule,
+  scale: Scale = {},
+): ComparedSchedule | RuledOut {
   let schedule: Schedule;
   try {
     schedule = emit();
@@ -76,9 +109,14 @@ function staticRow(name: string, setting: Setting, emit: () => Schedule): Compar
     if (error instanceof ShoalError && error.code === "bad-config") return { name, reason: error.message };
     throw error;
   }
+  const { share = 1 } = scale;
   const chunks = schedule.stages / schedule.devices;
-  const result = simulate(schedule, secondsOf(setting, chunks), setting);
-  return rowOf(name, setting, { result, chunks, weights: schedule.placement.length });
+  const seconds = secondsOf(setting, share / chunks);
+  const result = simulate(schedule, seconds, { ...setting, transfer: setting.transfer * share }, {
+    ...(setting.jitter === undefined ? {} : { jitter: setting.jitter() }),
+  });
+  const weights = schedule.placement.length + (schedule.asynchronous?.delay ?? 0);
+  return rowOf(name, setting, { result, unit: share / chunks, weights, schedule });
 }
 
 function dynamicRow(name: string, setting: Setting, fusedBackward: boolean): ComparedSchedule {
@@ -88,27 +126,44 @@ function dynamicRow(name: string, setting: Setting, fusedBackward: boolean): Com
   const caps = inflightCaps(filled(P, workOf(setting)), hops, N, { transfers: filled(P - 1, transfer) });
   // A weight gradient that waits keeps its activations, so every stage may hold as many as the first one.
   const slots = fusedBackward ? caps : filled(P, caps[0]!);
-  const costs = { seconds: secondsOf(setting, 1), network: setting, fusedBackward };
-  const result = simulatePipeline("dynamic", singleReplicas(N, caps, slots), costs);
-  return rowOf(name, setting, { result, chunks: 1, weights: 1 });
+  const result = simulatePipeline("dynamic", singleReplicas(N, caps, slots), {
+    ...{ seconds: secondsOf(setting, 1), network: setting, fusedBackward },
+    ...(setting.jitter === undefined ? {} : { jitter: setting.jitter() }),
+  });
+  return rowOf(name, setting, { result, unit: 1, weights: 1 });
 }
 
 function rowOf(
   name: string,
   setting: Setting,
-  of: { result: Simulation; chunks: number; weights: number },
+  of: { result: Simulation; unit: number; weights: number; schedule?: Schedule },
 ): ComparedSchedule {
+  const perStep = of.schedule?.asynchronous?.perStep;
+  const seconds = perStep === undefined ? of.result.makespan : pace(of.result, perStep);
   return {
     name,
     result: of.result,
-    slowdown: of.result.makespan / (setting.microBatches * workOf(setting)),
-    activations: Math.max(...of.result.peak) / of.chunks,
+    seconds,
+    slowdown: seconds / (setting.microBatches * workOf(setting)),
+    activations: Math.max(...of.result.peak) * of.unit,
+    flush: perStep === undefined,
     weights: of.weights,
   };
 }
 
-function secondsOf(setting: Setting, chunks: number): { F: number; B: number; W: number } {
-  return { F: setting.forward / chunks, B: setting.backward / chunks, W: setting.weightGrad / chunks };
+/** Seconds of a step once the pipeline is full: between the ends of the first and of the last but one step. */
+function pace(result: Simulation, perStep: number): number {
+  const endOf = (step: number) =>
+    Math.max(
+      ...result.trace.filter((entry) => Math.floor(entry.microBatch / perStep) === step).map(({ end }) =>
+        end
+      ),
+    );
+  return (endOf(ASYNC_STEPS - 2) - endOf(0)) / (ASYNC_STEPS - 2);
+}
+
+function secondsOf(setting: Setting, unit: number): { F: number; B: number; W: number } {
+  return { F: setting.forward * unit, B: setting.backward * unit, W: setting.weightGrad * unit };
 }
 
 function workOf(setting: Setting): number {

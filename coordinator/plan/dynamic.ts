@@ -17,6 +17,7 @@ import {
 import { fixedSpans } from "../../peer/schedule/windows.ts";
 import { createWires, type Network, type Wires } from "./network.ts";
 import {
+  type Jitter,
   type OpSeconds,
   type Seconds,
   type Simulation,
@@ -31,9 +32,6 @@ export interface SimulatedStage {
   slots: number;
   replicas: number[][];
 }
-
-/** A factor on the seconds of one operation or message; deterministic, given by the caller. */
-export type Jitter = (what: "compute" | "latency" | "transfer", device: number) => number;
 
 export interface PipelineOptions {
   /** W runs as part of B, at once. Default false: W fills gaps. */

@@ -17,6 +17,17 @@ const WORDS: Record<TraceEntry["kind"], string> = {
   BW: "backward",
 };
 
+const OPPOSITE = "lower case: the opposite direction";
+
+/** The letter of an operation; small for the opposite directions of bidirectional schedules. */
+function letterOf({ kind, direction }: TraceEntry): string {
+  return direction % 2 === 0 ? LETTERS[kind] : LETTERS[kind].toLowerCase();
+}
+
+function isBidirectional({ trace }: Simulation): boolean {
+  return trace.some((entry) => entry.direction % 2 !== 0);
+}
+
 /** A row per device of letters (F, B, W, X = B and W fused, . = idle), then the legend with the scale. */
 export function textGantt(simulation: Simulation, options: { columns?: number } = {}): string {
   const columns = Math.max(1, Math.min(TEXT_COLUMNS_MAX, options.columns ?? 100));
@@ -27,8 +38,8 @@ export function textGantt(simulation: Simulation, options: { columns?: number } 
     return `${String(device).padStart(digits)} |${textRow(entries, columns, scale)}|`;
   });
   const seconds = (1 / scale).toPrecision(3);
-  return [...rows, `F forward, B input gradient, W weight gradient, X both, . idle; a column is ${seconds} s`]
-    .join("\n");
+  const legend = `F forward, B input gradient, W weight gradient, X both, . idle; a column is ${seconds} s`;
+  return [...rows, isBidirectional(simulation) ? `${legend}; ${OPPOSITE}` : legend].join("\n");
 }
 
 /** Each column shows the operation that covers its middle. */
@@ -37,7 +48,7 @@ function textRow(entries: readonly TraceEntry[], columns: number, scale: number)
   for (const entry of entries) {
     const from = Math.ceil(entry.start * scale - 0.5);
     for (let column = Math.max(0, from); column + 0.5 < entry.end * scale && column < columns; column++) {
-      cells[column] = LETTERS[entry.kind];
+      cells[column] = letterOf(entry);
     }
   }
   return cells.join("");
@@ -50,6 +61,8 @@ export interface SvgOptions {
   width?: number;
   /** Pixels per device. Default 24. */
   rowHeight?: number;
+  /** Each bar says its times to whoever points at it. Default true; without it the drawing is half as long. */
+  tooltips?: boolean;
 }
 
 /** Margins around the bars, in pixels: room for the title, the device numbers and the axis. */
@@ -62,10 +75,12 @@ const STYLE = "<style>text{font:12px system-ui,sans-serif;fill:#1b1b1b}.F{fill:#
 
 /** A stand-alone SVG document. Times are in seconds; each bar has a tooltip. */
 export function svgGantt(simulation: Simulation, options: SvgOptions): string {
-  const { title, width = 960, rowHeight = 24 } = options;
+  const { title, width = 960, rowHeight = 24, tooltips = true } = options;
   const height = MARGIN.top + simulation.busy.length * rowHeight + MARGIN.bottom;
   const scale = (width - MARGIN.left - MARGIN.right) / simulation.makespan;
-  const bars = simulation.trace.slice(0, SVG_BARS_MAX).map((entry) => svgBar(entry, { scale, rowHeight }));
+  const bars = simulation.trace.slice(0, SVG_BARS_MAX).map((entry) =>
+    svgBar(entry, { scale, rowHeight, tooltips })
+  );
   const labels = simulation.busy.map((_, device) =>
     `<text x="4" y="${px(MARGIN.top + (device + 0.65) * rowHeight)}">device ${device}</text>`
   );
@@ -75,7 +90,8 @@ export function svgGantt(simulation: Simulation, options: SvgOptions): string {
   const description = `${simulation.makespan.toPrecision(4)} s, ${
     (100 * simulation.bubble).toFixed(1)
   } % idle${cut}`;
-  const legend = "F forward, B input gradient, W weight gradient, X both";
+  const plain = "F forward, B input gradient, W weight gradient, X both, with the micro-batch";
+  const legend = isBidirectional(simulation) ? `${plain}; ${OPPOSITE}` : plain;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" role="img" width="${width}" height="${height}" ` +
     `viewBox="0 0 ${width} ${height}" aria-labelledby="t d">`,
@@ -89,21 +105,27 @@ export function svgGantt(simulation: Simulation, options: SvgOptions): string {
   ].join("\n");
 }
 
-/** Room that a letter needs; narrower bars have none. */
+/** Room that a letter needs, and each digit after it; narrower bars have none. */
 const LETTER_PX = 12;
+const DIGIT_PX = 7;
 
-function svgBar(entry: TraceEntry, at: { scale: number; rowHeight: number }): string {
+function svgBar(entry: TraceEntry, at: { scale: number; rowHeight: number; tooltips: boolean }): string {
   const x = MARGIN.left + entry.start * at.scale;
   const y = MARGIN.top + entry.device * at.rowHeight;
   const width = (entry.end - entry.start) * at.scale;
   const box = `x="${px(x)}" y="${px(y + 1)}" width="${px(width)}" height="${px(at.rowHeight - 2)}"`;
-  const tip = `${WORDS[entry.kind]} of micro-batch ${entry.microBatch}, stage ${entry.stage}, ` +
-    `${entry.start.toPrecision(4)} to ${entry.end.toPrecision(4)} s`;
-  const bar = `<rect class="${entry.kind}" ${box}><title>${tip}</title></rect>`;
+  const bar = at.tooltips
+    ? `<rect class="${entry.kind}" ${box}><title>${tipOf(entry)}</title></rect>`
+    : `<rect class="${entry.kind}" ${box}/>`;
   if (width < LETTER_PX) return bar;
-  return `${bar}<text class="l" x="${px(x + 2)}" y="${px(y + 0.65 * at.rowHeight)}">${
-    LETTERS[entry.kind]
-  }</text>`;
+  const number = String(entry.microBatch);
+  const label = letterOf(entry) + (width < LETTER_PX + DIGIT_PX * number.length ? "" : number);
+  return `${bar}<text class="l" x="${px(x + 2)}" y="${px(y + 0.65 * at.rowHeight)}">${label}</text>`;
+}
+
+function tipOf(entry: TraceEntry): string {
+  return `${WORDS[entry.kind]} of micro-batch ${entry.microBatch}, stage ${entry.stage}, ` +
+    `${entry.start.toPrecision(4)} to ${entry.end.toPrecision(4)} s`;
 }
 
 /** Hundredths of a pixel are enough, and keep the text short and equal everywhere. */

@@ -1,6 +1,7 @@
 // The drawings show what the trace says: letters at their times, one bar per operation, safe text.
 import assert from "node:assert/strict";
 import { gpipe, oneForwardOneBackward } from "../../peer/schedule/emitters.ts";
+import { chimera } from "../../peer/schedule/emitters_chimera.ts";
 import { zbH1 } from "../../peer/schedule/emitters_split.ts";
 import { svgGantt, textGantt } from "./gantt.ts";
 import { NO_NETWORK } from "./network.ts";
@@ -45,3 +46,24 @@ Deno.test("svg: a title cannot break out of its element", () => {
   assert.ok(!svg.includes("<script"));
   assert.ok(svg.includes("&lt;/title&gt;&lt;script a=&quot;&amp;&quot;&gt;"));
 });
+
+Deno.test("the opposite direction has small letters, and the legend says so", () => {
+  const run = simulate(chimera(2, 2), EQUAL, NO_NETWORK);
+  const lines = textGantt(run, { columns: run.makespan }).split("\n");
+  assert.deepEqual(lines.slice(0, 2), ["0 |FfxxXX|", "1 |fFXXxx|"]);
+  assert.match(lines[2]!, /lower case: the opposite direction$/);
+  assert.match(svgGantt(run, { title: "chimera" }), /lower case: the opposite direction/);
+  assert.ok(!textGantt(simulate(gpipe(2, 2), EQUAL, NO_NETWORK)).includes("lower case"));
+});
+
+Deno.test("svg: wide bars name their micro-batch, and tooltips can be left out", () => {
+  const run = simulate(gpipe(2, 3), EQUAL, NO_NETWORK);
+  const svg = svgGantt(run, { title: "gpipe", tooltips: false });
+  for (const label of ["F0", "F2", "X1"]) assert.ok(svg.includes(`>${label}</text>`), label);
+  assert.equal(svg.match(/<title/g)!.length, 1);
+  const narrow = svgGantt(run, { title: "gpipe", width: MARGINS + run.makespan * 15 });
+  assert.ok(narrow.includes(">F</text>") && !narrow.includes(">F0</text>"));
+});
+
+/** Of the drawing, left and right of the bars. */
+const MARGINS = 80;

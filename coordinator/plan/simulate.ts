@@ -51,9 +51,14 @@ export interface Simulation {
   trace: TraceEntry[];
 }
 
+/** A factor on the seconds of one operation or message; deterministic, given by the caller. */
+export type Jitter = (what: "compute" | "latency" | "transfer", device: number) => number;
+
 /** What is known so far about one device. */
 interface Device {
   next: number;
+  /** Jitter of the next operation, drawn once. */
+  factor: number;
   free: number;
   busy: number;
   firstStart: number;
@@ -63,6 +68,7 @@ interface Run {
   schedule: Schedule;
   seconds: OpSeconds;
   wires: Wires;
+  jitter: Jitter;
   devices: Device[];
   /** When a result is ready on the device that made it, and on the one it was sent to. */
   ready: Map<string, number>;
@@ -72,13 +78,23 @@ interface Run {
 /** Two times closer than this are the same event; keeps rounding noise from reordering devices. */
 export const TIME_EPSILON = 1e-12;
 
-/** Runs the schedule. Throws `bad-config` if it deadlocks. */
-export function simulate(schedule: Schedule, seconds: OpSeconds, network: Network): Simulation {
+/** Runs the schedule. Throws `bad-config` if it deadlocks. `jitter`: default none. */
+export function simulate(
+  schedule: Schedule,
+  seconds: OpSeconds,
+  network: Network,
+  options: { jitter?: Jitter } = {},
+): Simulation {
+  const { jitter = () => 1 } = options;
   const run: Run = {
     schedule,
     seconds,
     wires: createWires(network),
-    devices: schedule.ops.map(() => ({ next: 0, free: 0, busy: 0, firstStart: Infinity })),
+    jitter,
+    devices: schedule.ops.map((_, device) => ({
+      ...{ next: 0, free: 0, busy: 0, firstStart: Infinity },
+      factor: jitter("compute", device),
+    })),
     ready: new Map(),
     trace: [],
   };
@@ -108,12 +124,12 @@ export function summarise(
 function step(run: Run): void {
   let best: { device: number; op: Op; start: number; end: number } | null = null;
   for (let device = 0; device < run.devices.length; device++) {
-    const { next, free } = run.devices[device]!;
+    const { next, free, factor } = run.devices[device]!;
     const op = run.schedule.ops[device]![next];
     if (op === undefined) continue;
     const start = Math.max(free, readyTime(run, op, device));
     if (start === Infinity) continue;
-    const end = start + durationOf(run.seconds, op, device);
+    const end = start + durationOf(run.seconds, op, device) * factor;
     if (best === null || end < best.end - TIME_EPSILON) best = { device, op, start, end };
   }
   if (best === null) {
@@ -125,6 +141,7 @@ function step(run: Run): void {
 function finish(run: Run, done: { device: number; op: Op; start: number; end: number }): void {
   const device = run.devices[done.device]!;
   device.next++;
+  device.factor = run.jitter("compute", done.device);
   device.free = done.end;
   device.busy += done.end - done.start;
   device.firstStart = Math.min(device.firstStart, done.start);
@@ -136,7 +153,11 @@ function finish(run: Run, done: { device: number; op: Op; start: number; end: nu
     const result = resultKey(kind === "F" ? "F" : "B", part);
     run.ready.set(atDevice(result, done.device), end);
     for (const send of sends(part, run.schedule)) {
-      run.ready.set(atDevice(result, send.to), run.wires.send(send.from, send.to, end));
+      const stretch = {
+        latency: run.jitter("latency", send.from),
+        transfer: run.jitter("transfer", send.from),
+      };
+      run.ready.set(atDevice(result, send.to), run.wires.send(send.from, send.to, end, stretch));
     }
   }
 }

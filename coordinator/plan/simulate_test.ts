@@ -2,13 +2,8 @@
 // closed form of its paper), a measured benchmark of an eight-stage run, and bounds that no run may break.
 import assert from "node:assert/strict";
 import fc from "fast-check";
-import {
-  breadthFirst,
-  chimera,
-  gpipe,
-  interleaved,
-  oneForwardOneBackward,
-} from "../../peer/schedule/emitters.ts";
+import { breadthFirst, gpipe, interleaved, oneForwardOneBackward } from "../../peer/schedule/emitters.ts";
+import { chimera } from "../../peer/schedule/emitters_chimera.ts";
 import { dualPipe, zbH1, zbH2 } from "../../peer/schedule/emitters_split.ts";
 import type { Schedule } from "../../peer/schedule/ir.ts";
 import { type Network, NO_NETWORK } from "./network.ts";

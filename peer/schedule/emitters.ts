@@ -1,7 +1,7 @@
-// Emitters of the fused-backward textbook schedules: GPipe, 1F1B, interleaved 1F1B, breadth-first, Chimera.
+// Emitters of the fused-backward textbook schedules of one direction: GPipe, 1F1B, interleaved 1F1B, breadth-first.
 // They give the computation order per device and the memory it needs; never sends, never times.
 import { ShoalError } from "../wire/errors.ts";
-import { makeOp, type Op, type Schedule, type SingleOp } from "./ir.ts";
+import type { Op, Schedule, SingleOp } from "./ir.ts";
 
 /** Micro-batches or devices beyond this are refused: an order is a list of up to P * V * N operations. */
 export const SCHEDULE_SIZE_MAX = 65536;
@@ -26,6 +26,22 @@ export function oneForwardOneBackward(P: number, N: number, warmUp = (p: number)
   const ops = perDevice(P, (p) => warmedUp(N, warm(p), (kind, m) => one(kind, p, m)));
   const peakActivations = range(P).map((p) => Math.min(N, warm(p) + 1));
   return { ...single("1f1b", P, N), ops, peakActivations };
+}
+
+/**
+ * PipeDream-2BW (Narayanan et al. 2021): the order of 1F1B over `steps` steps of N micro-batches without a flush, so no
+ * bubble after the first fill. Every step computes with weights that are one step old, on every stage alike. N at least
+ * the warm-up of stage 0, or a third version of the weights would be needed.
+ */
+export function pipeDream2bw(
+  P: number,
+  N: number,
+  options: { steps: number; warmUp?: (p: number) => number },
+): Schedule {
+  const { steps, warmUp = (p: number) => P - 1 - p } = options;
+  if (N < warmUp(0)) throw badSize(`2bw needs at least ${warmUp(0)} micro-batches in a step, got N=${N}`);
+  const order = oneForwardOneBackward(P, N * steps, warmUp);
+  return { ...order, name: "2bw", asynchronous: { perStep: N, delay: 1 } };
 }
 
 /** Warm-up of 1F1B that covers `hop` seconds one way when a micro-batch takes `t` seconds per stage. */
@@ -58,31 +74,6 @@ export function breadthFirst(P: number, N: number, v: number): Schedule {
     ...range(v).reverse().flatMap((chunk) => range(N).map((m) => one("BW", chunk * P + p, m))),
   ]);
   return { ...looped("breadth-first", P, N, v), ops, peakActivations: filled(P, N * v) };
-}
-
-/**
- * Chimera with two directions (Li & Hoefler 2021), units concatenated directly. P even, N a multiple of P.
- * Half the micro-batches run from device 0 to P-1, half the other way, so each device holds two stages.
- * The slots below never clash: those of equal parity lie in disjoint ranges.
- */
-export function chimera(P: number, N: number): Schedule {
-  checkSize(P, N);
-  if (P % 2 !== 0 || N % P !== 0) {
-    throw badSize(`chimera needs P even and N divisible by P, got P=${P}, N=${N}`);
-  }
-  const ops = perDevice(P, (p) => {
-    const slots: [slot: number, op: SingleOp][] = [];
-    for (let m = 0; m < N / 2; m++) {
-      const start = 2 * P * Math.floor(m / (P / 2)) + 2 * (m % (P / 2));
-      const down = { direction: 0, stage: p, microBatch: m };
-      const up = { direction: 1, stage: P - 1 - p, microBatch: m };
-      slots.push([start + p, makeOp("F", down)], [start + 2 * P - 1 - p, makeOp("BW", down)]);
-      slots.push([start + P - 1 - p, makeOp("F", up)], [start + P + p, makeOp("BW", up)]);
-    }
-    return slots.sort((a, b) => a[0] - b[0]).map((entry) => entry[1]);
-  });
-  const peakActivations = range(P).map((p) => P / 2 + 1 + Math.min(p, P - 1 - p));
-  return { ...single("chimera", P, N), placement: bidirectional(P), ops, peakActivations };
 }
 
 /** Everything of a one-direction schedule with one stage per device, but its operations. */

@@ -229,11 +229,11 @@ function doneBefore(kind: StageOp["kind"]): Cell["done"] {
 }
 
 function lowestFreeSlot(progress: Progress): number {
-  const used = new Set(progress.cells.map((cell) => cell.slot));
-  let slot = 0;
-  while (used.has(slot)) slot++;
-  assert(slot < progress.slots, `no free slot of ${progress.slots}`);
-  return slot;
+  const used = new Array<boolean>(progress.slots).fill(false);
+  for (const { slot } of progress.cells) if (slot !== null) used[slot] = true;
+  const free = used.indexOf(false);
+  assert(free >= 0, `no free slot of ${progress.slots}`);
+  return free;
 }
 
 function opsDone(progress: Progress): number {

@@ -39,6 +39,16 @@ export interface Schedule {
   peakActivations: number[];
   /** Order of B at every stage of a direction; LIFO within a chunk that holds the whole step (GPipe). */
   backwardOrder: "fifo" | "lifo";
+  /** Asynchronous schedules only; absent: the list is one step, and weights change after it. */
+  asynchronous?: Asynchronous;
+}
+
+/** Several steps in one list, without a flush between them. */
+export interface Asynchronous {
+  /** Micro-batches k * perStep to (k+1) * perStep - 1 are step k. */
+  perStep: number;
+  /** Step k computes with the weights that contain steps up to k - 1 - delay; a device keeps delay + 1 versions. */
+  delay: number;
 }
 
 /** What must be done before an operation may start: `done` on the device `device`. */

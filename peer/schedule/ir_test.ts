@@ -1,6 +1,7 @@
 // What an operation waits for and sends follows from the placement alone.
 import assert from "node:assert/strict";
-import { chimera, interleaved, one, oneForwardOneBackward } from "./emitters.ts";
+import { interleaved, one, oneForwardOneBackward } from "./emitters.ts";
+import { chimera } from "./emitters_chimera.ts";
 import { dualPipe } from "./emitters_split.ts";
 import { dependencies, deviceOf, sends } from "./ir.ts";
 

@@ -1,5 +1,5 @@
-// Checks an emitted schedule: complete, on its device, free of deadlock, within its declared memory, and with
-// one backward order. Not a simulator: it knows no times. An empty list of problems means valid.
+// Checks an emitted schedule: complete, on its device, free of deadlock, within its declared memory, with one
+// backward order, and with the weight versions it declares. Not a simulator: it knows no times. An empty list of problems means valid.
 import {
   dependencies,
   deviceOf,
@@ -19,6 +19,7 @@ export function problemsOf(schedule: Schedule): string[] {
     ...deadlockProblems(schedule),
     ...memoryProblems(schedule),
     ...orderProblems(schedule),
+    ...versionProblems(schedule),
   ];
 }
 
@@ -104,6 +105,26 @@ function orderProblems(schedule: Schedule): string[] {
     if (rises !== (schedule.backwardOrder === "fifo")) {
       problems.push(
         `backward ${op.microBatch} of stage ${stage} follows ${before}, not ${schedule.backwardOrder}`,
+      );
+    }
+  }
+  return problems;
+}
+
+/** A forward of step k may only run once its stage has every weight gradient that its version of the weights contains. */
+function versionProblems(schedule: Schedule): string[] {
+  if (schedule.asynchronous === undefined) return [];
+  const { perStep, delay } = schedule.asynchronous;
+  const done = new Map<string, number>();
+  const problems: string[] = [];
+  for (const op of schedule.ops.flat().flatMap(parts)) {
+    const stage = `${op.direction}:${op.stage}`;
+    const finished = done.get(stage) ?? 0;
+    if (op.kind === "W" || op.kind === "BW") done.set(stage, finished + 1);
+    const needed = perStep * (Math.floor(op.microBatch / perStep) - delay);
+    if (op.kind === "F" && finished < needed) {
+      problems.push(
+        `forward ${op.microBatch} of stage ${stage} needs ${needed} weight gradients, has ${finished}`,
       );
     }
   }

@@ -1,0 +1,96 @@
+// Keeps a run's plan suited to its peers: watches steps, believes speeds anew when stragglers.ts says so, and asks rebalance.ts
+// what to change. Pure: state and time in, state and a proposal out. What must stay true: without a verdict, a joining or a
+// leaving peer nothing is proposed, so noise never moves a layer.
+import { rebalance, type Rebalancing } from "./rebalance.ts";
+import type { EngineSpeed, Plan, PlanRequest } from "./planner_types.ts";
+import { createWatch, observeStep, type Verdict, type Watch } from "./stragglers.ts";
+
+/** After a change that moved layers the next one waits this long: its own transfers would be measured as slowness. */
+export const COOLDOWN_MS = 30_000;
+
+/** Plain data. */
+export interface Balancer {
+  watch: Watch;
+  /** Per peer, what its operations take over what it measured when it joined; absent = 1. */
+  factors: Record<string, number>;
+  /** Something changed that has not been weighed yet. */
+  pending: boolean;
+  /** When layers last moved, on the caller's clock; null = never. */
+  movedAt: number | null;
+}
+
+export interface StepReport {
+  /** Mean seconds of a micro-batch, F + B + W, of each peer that computed in this step. */
+  seconds: Readonly<Record<string, number>>;
+  nowMs: number;
+  horizonSteps: number;
+}
+
+export interface BalancerStep {
+  balancer: Balancer;
+  verdicts: Verdict[];
+  /** Null if nothing was weighed; its `rung` is null if nothing is worth changing. */
+  rebalancing: Rebalancing | null;
+}
+
+export function createBalancer(): Balancer {
+  return { watch: createWatch(), factors: {}, pending: false, movedAt: null };
+}
+
+/** Somebody joined, or may leave: the plan is weighed at the next step. */
+export function peersChanged(balancer: Balancer): Balancer {
+  return { ...balancer, pending: true };
+}
+
+/** The request at the speeds that are believed now. */
+export function believedRequest(request: PlanRequest, balancer: Balancer): PlanRequest {
+  const peers = request.peers.map((peer) => {
+    const factor = balancer.factors[peer.id] ?? 1;
+    return factor === 1 ? peer : { ...peer, engines: peer.engines.map((speed) => slowed(speed, factor)) };
+  });
+  return { ...request, peers };
+}
+
+function slowed(speed: EngineSpeed, factor: number): EngineSpeed {
+  const { engine, forward, backward, weightGrad, overhead = 0 } = speed;
+  return {
+    ...{ engine, forward: forward * factor, backward: backward * factor },
+    ...{ weightGrad: weightGrad * factor, overhead: overhead * factor },
+  };
+}
+
+/**
+ * One step is done. `believedSeconds` gives what the plan takes a peer's micro-batch to last, as planner_model.ts does
+ * (CostModel.seconds), at the believed speeds.
+ */
+export function stepDone(
+  balancer: Balancer,
+  report: StepReport,
+  context: { request: PlanRequest; plan: Plan; believedSeconds: (peer: string) => number },
+): BalancerStep {
+  const samples = Object.entries(report.seconds).map(([peer, measured]) => ({
+    ...{ peer, measured, believed: context.believedSeconds(peer) },
+  }));
+  const { watch, verdicts } = observeStep(balancer.watch, samples);
+  const factors = { ...balancer.factors };
+  for (const { peer, factor } of verdicts) factors[peer] = (factors[peer] ?? 1) * factor;
+  const next = { ...balancer, watch, factors, pending: balancer.pending || verdicts.length > 0 };
+  const cooling = next.movedAt !== null && report.nowMs - next.movedAt < COOLDOWN_MS;
+  if (!next.pending) return { balancer: next, verdicts, rebalancing: null };
+  const { request, plan } = context;
+  const rebalancing = rebalance(believedRequest(request, next), plan, {
+    horizonSteps: report.horizonSteps,
+    // What transfers nothing need not wait.
+    ...(cooling ? { rungs: ["shares", "shadow"] as const } : {}),
+  });
+  const moved = rebalancing.diff !== null && rebalancing.diff.bytes > 0;
+  const after: Balancer = {
+    ...next,
+    // While it cools down, the dearer rungs are still to be weighed.
+    pending: cooling,
+    movedAt: moved ? report.nowMs : next.movedAt,
+    // Shares and stages change what a micro-batch takes, so old samples say nothing about the new plan.
+    watch: rebalancing.rung === null ? next.watch : createWatch(),
+  };
+  return { balancer: after, verdicts, rebalancing };
+}
