@@ -51,7 +51,8 @@ export function membersOf(
   return peersOf(view).flatMap((id) => {
     const [peer, identity] = [peers[id], identities.get(id)];
     if (peer === undefined || identity === undefined) return [];
-    const { runtime, adapter, engine, name, blockMs, memoryBytes } = peer;
-    return [{ id, runtime, adapter, engine, name, blockMs, memoryBytes, ...identity }];
+    const { runtime, adapter, engine, name, blockMs, memoryBytes, gpuOptimizer = false } = peer;
+    const measured = { blockMs, memoryBytes, gpuOptimizer };
+    return [{ id, runtime, adapter, engine, name, ...measured, ...identity }];
   });
 }

@@ -1,12 +1,14 @@
 // One stage instance on a peer: its exact state, its engine, the payloads of open rounds, and the names under which they are
 // found. Not behaviour: holder.ts does what the core's jobs say, held_sums.ts is about integer sums.
 import { unpackInts } from "./codec/ints.ts";
-import type { StageEngine } from "./engine/engine.ts";
+import type { StageEngine, StageOptimizer } from "./engine/engine.ts";
+import { stateHash } from "./exact/hash.ts";
 import type { StageState } from "./exact/state.ts";
 import type { Pass } from "./wire/control.ts";
 import { assert, type Result, ShoalError } from "./wire/errors.ts";
 import { type FrameHeader, isSumCodec } from "./wire/frame.ts";
 import type { Encoded, StagePlan } from "./wire/run.ts";
+import { UNREAD_STATE } from "./wire/values.ts";
 import { roundOrder } from "./wire/view.ts";
 
 /** A committed step's total, packed, with this end's own share of a tied embedding behind it. */
@@ -20,7 +22,12 @@ export interface Held {
   plan: StagePlan;
   /** Null for a shadow that has not built one; a shadow's may lack the newest parameters. */
   engine: StageEngine | null;
+  /** Of a state that is on the GPU (`optimizer`) only layout and step are here; its arrays are empty. */
   state: StageState;
+  /** Null: the exact core makes the steps. Else it has the state, and the arrays of sums below are empty. */
+  optimizer: StageOptimizer | null;
+  /** A step has begun whose sum on the GPU is still the one before. */
+  sumIsStale: boolean;
   /** Sum of the own micro-batches of the open step; kept, because a new view may ask for it again. */
   sum: Int32Array;
   /** Sum of all micro-batches, once it is known. */
@@ -65,4 +72,26 @@ export function checkedInts(header: FrameHeader, payload: Uint8Array): Int32Arra
   const values = intsOf(header, payload);
   assert(values.ok, "a sum that was not checked");
   return values.value;
+}
+
+/** The state with all of its values, wherever they are. */
+export async function wholeState({ state, optimizer }: Held): Promise<StageState> {
+  return optimizer === null ? state : { ...state, ...await optimizer.read() };
+}
+
+/** The hash that others compare; UNREAD_STATE while the values are on the GPU. */
+export function toldHash(state: StageState): string {
+  return state.params.length === 0 ? UNREAD_STATE : stateHash(state);
+}
+
+/** From here on the exact core makes the steps. The engine has the parameters, and keeps its optimizer unused. */
+export async function takeBack(held: Held): Promise<void> {
+  if (held.optimizer === null) return;
+  const state = await wholeState(held);
+  Object.assign(held, { state, optimizer: null, ...emptySums(state.layout.size) });
+  await held.engine?.load(state.params);
+}
+
+export function emptySums(size: number): Pick<Held, "sum" | "total" | "scratch"> {
+  return { sum: new Int32Array(size), total: new Int32Array(size), scratch: new Int32Array(size) };
 }

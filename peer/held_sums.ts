@@ -4,7 +4,8 @@
 import { packInts } from "./codec/ints.ts";
 import type { FrameOut, Job, JobResult } from "./core/peer_state.ts";
 import { addInto } from "./exact/accumulate.ts";
-import { totalHash } from "./exact/hash.ts";
+import type { GradientFacts } from "./engine/engine.ts";
+import { hashWords, totalHash } from "./exact/hash.ts";
 import { totalNormSq } from "./exact/optimizer.ts";
 import { tensorSlice } from "./exact/state.ts";
 import { frameKey, type Held } from "./held.ts";
@@ -97,6 +98,15 @@ function facts(held: Held, { countTied }: { countTied: boolean }, config: RunCon
   const gradNormSq = totalNormSq(held.state, held.total, { microBatches, reduce, skip });
   const { saturated, nonFinite } = held;
   return { hash: totalHash(held.total), gradNormSq, saturated, nonFinite };
+}
+
+/**
+ * What stands for the total's hash where the sum is on a GPU: it names the step and the facts that follow from the sum, and is
+ * no fingerprint of it. There is one holder, so nobody compares.
+ */
+export function factsHash(step: number, facts: GradientFacts): string {
+  const norm = new Uint32Array(Float64Array.of(facts.gradNormSq).buffer);
+  return `gpu-${hashWords(Uint32Array.of(step, ...norm, facts.saturated, facts.nonFinite))}`;
 }
 
 function inboxSum(

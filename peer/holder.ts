@@ -9,21 +9,30 @@ import { stateHash } from "./exact/hash.ts";
 import { applyTotal } from "./exact/optimizer.ts";
 import { quantise } from "./exact/quantise.ts";
 import type { StageState } from "./exact/state.ts";
-import { checkedInts, encodedOf, frameKey, type Held, intsOf } from "./held.ts";
-import { addParts, install, logBytes, logTotal, makeTotal, seal, sumPayload, tiedSize } from "./held_sums.ts";
+import { checkedInts, encodedOf, frameKey, type Held, intsOf, takeBack, wholeState } from "./held.ts";
+import {
+  addParts,
+  factsHash,
+  install,
+  logBytes,
+  logTotal,
+  makeTotal,
+  seal,
+  sumPayload,
+  tiedSize,
+} from "./held_sums.ts";
 import { adoptInstance, buildOf, type HolderOptions, instanceKey, loadInstance } from "./load.ts";
 import { batchOffsets, sliceBatch } from "./model/data.ts";
 import { EMBEDDING_NAME, findTensor } from "./model/layout.ts";
 import { learningRates } from "./model/schedule.ts";
+import { EXACT_BYTES_PER_PARAM } from "./model/stage_memory.ts";
 import { encodeState } from "./model/state_file.ts";
 import type { Pass } from "./wire/control.ts";
 import { assert, ShoalError } from "./wire/errors.ts";
 import { type FrameHeader, isSumCodec, isSumKind } from "./wire/frame.ts";
 import type { Encoded, StagePlan } from "./wire/run.ts";
+import { UNREAD_STATE } from "./wire/values.ts";
 import { roundOrder } from "./wire/view.ts";
-
-/** Weights, two moments, own sum, total and the scratch of quantising: f32 or i32 each. */
-const EXACT_BYTES_PER_PARAM = 24;
 
 type OpJob = Job & { job: "op" };
 
@@ -85,7 +94,7 @@ export class Holder {
       for (const [key, entry] of box) if (entry.order < order) box.delete(key);
     }
     if (pass !== "train") return;
-    Object.assign(held, { saturated: 0, nonFinite: 0, tied: null });
+    Object.assign(held, { saturated: 0, nonFinite: 0, tied: null, sumIsStale: true });
     held.sum.fill(0);
   }
 
@@ -120,13 +129,14 @@ export class Holder {
       case "op":
         return await this.#op(job);
       case "sum":
+        if (this.#at(job.stage).optimizer !== null) return {};
         makeTotal(this.#at(job.stage), job, this.#options.config);
         return {};
       case "reduce":
         addParts(this.#at(job.stage), job);
         return {};
       case "seal":
-        return seal(this.#at(job.stage), job, this.#options.config);
+        return await this.#seal(job);
       case "install":
         return install(this.#at(job.stage), job, this.#options.config);
       case "engine":
@@ -136,8 +146,13 @@ export class Holder {
       case "apply":
         return await this.#apply(job);
       case "export": {
-        const { state } = this.#at(job.stage);
+        const state = await wholeState(this.#at(job.stage));
         return { file: { bytes: encodeState(state), hash: stateHash(state) } };
+      }
+      case "exact": {
+        const held = this.#at(job.stage);
+        await takeBack(held);
+        return { hash: stateHash(held.state) };
       }
     }
   }
@@ -167,7 +182,7 @@ export class Holder {
     let sum = 0;
     for (const { engine, state } of this.#held.values()) {
       const { params, activations, scratch } = engine?.memory() ?? { params: 0, activations: 0, scratch: 0 };
-      sum += params + activations + scratch + state.layout.size * EXACT_BYTES_PER_PARAM;
+      sum += params + activations + scratch + state.params.length * EXACT_BYTES_PER_PARAM;
     }
     return sum;
   }
@@ -196,8 +211,12 @@ export class Holder {
 
   async #load(job: Job & { job: "load" }): Promise<JobResult> {
     const old = [...this.#held.values()];
-    this.#held = new Map();
     const wanted = job.stages.map((stage) => job.view.stages[stage]!);
+    // What is on a GPU is read once rather than fetched, if it may be what the source names.
+    for (const held of job.source === null ? [] : old) {
+      if (wanted.some((plan) => sameLayers(held.plan, plan))) await takeBack(held);
+    }
+    this.#held = new Map();
     const keys = new Set(wanted.map((plan) => instanceKey(plan, job.view, this.#options.self)));
     for (const held of old) if (!keys.has(held.key)) held.engine?.destroy();
     for (const plan of wanted) {
@@ -211,9 +230,18 @@ export class Holder {
 
   async #op(job: OpJob): Promise<JobResult> {
     const held = this.#at(job.stage);
+    // Before any B, which may have to add a gradient of another slot to the sum.
+    if (held.optimizer !== null && job.pass === "train" && held.sumIsStale) {
+      await held.optimizer.begin();
+      held.sumIsStale = false;
+    }
     if (job.kind === "F") return await this.#forward(held, job);
     assert(job.slot !== null, "a backward operation needs a slot");
     if (job.kind === "B") return await this.#backward(held, job, job.slot);
+    if (held.optimizer !== null) {
+      await held.optimizer.addGradient(job.slot);
+      return {};
+    }
     const grad = await engineOf(held).weightGrad(job.slot);
     const { gradient_accumulation_steps: microBatches, reduce, seed } = this.#options.config;
     const options = { microBatches, reduce, seed, microBatch: job.microBatch, out: held.scratch };
@@ -284,6 +312,14 @@ export class Holder {
     return { hash };
   }
 
+  async #seal(job: Job & { job: "seal" }): Promise<JobResult> {
+    const held = this.#at(job.stage);
+    const { config } = this.#options;
+    if (held.optimizer === null) return seal(held, job, config);
+    const facts = await held.optimizer.facts(config.gradient_accumulation_steps);
+    return { ...facts, hash: factsHash(job.step, facts) };
+  }
+
   async #apply(job: Job & { job: "apply" }): Promise<JobResult> {
     const held = this.#at(job.stage);
     const { config } = this.#options;
@@ -293,7 +329,13 @@ export class Holder {
       `step ${job.step} on a state of ${held.state.step}`,
     );
     const microBatches = config.gradient_accumulation_steps;
-    applyTotal(held.state, held.total, { microBatches, lr, gradNormSq: job.gradNormSq, config });
+    const options = { microBatches, lr, gradNormSq: job.gradNormSq, config };
+    if (held.optimizer !== null) {
+      await held.optimizer.apply(job.step, options);
+      held.state.step++;
+      return { hash: UNREAD_STATE };
+    }
+    applyTotal(held.state, held.total, options);
     if (job.upload) await held.engine?.load(held.state.params);
     logTotal(held, job);
     return { hash: stateHash(held.state) };

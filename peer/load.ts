@@ -1,9 +1,9 @@
 // Building a stage instance: its state from the seed or from a snapshot's files, its engine new or reused. Used by holder.ts.
 // A file is believed only if its content has the hash that the view named.
-import type { StageBuild, StageEngine } from "./engine/engine.ts";
+import type { StageBuild, StageEngine, StageOptimizer } from "./engine/engine.ts";
 import { stateHash } from "./exact/hash.ts";
 import { createState, type StageState } from "./exact/state.ts";
-import type { Held } from "./held.ts";
+import { emptySums, type Held } from "./held.ts";
 import type { Corpus } from "./model/data.ts";
 import { initParams } from "./model/init.ts";
 import { stageLayout } from "./model/layout.ts";
@@ -35,8 +35,18 @@ export interface LoadRequest {
 
 /** Two plans with the same key need the same engine. */
 export function instanceKey(plan: StagePlan, view: View, self: string): string {
-  const { firstLayer, endLayer, embed, head, inflight } = plan;
-  const shape = [firstLayer, endLayer, embed, head, inflight, view.codecForward, view.codecBackward];
+  const { firstLayer, endLayer, embed, head, inflight, recompute = "none", optimizer = "exact" } = plan;
+  const shape = [
+    firstLayer,
+    endLayer,
+    embed,
+    head,
+    inflight,
+    recompute,
+    optimizer,
+    view.codecForward,
+    view.codecBackward,
+  ];
   return [...shape, computes(plan, self) ? "computes" : "shadow"].join("/");
 }
 
@@ -53,6 +63,8 @@ export function buildOf(options: HolderOptions, plan: StagePlan, view: View): St
     slots: plan.inflight,
     codecForward: view.codecForward,
     codecBackward: view.codecBackward,
+    recompute: plan.recompute ?? "none",
+    optimizer: plan.optimizer ?? "exact",
   };
 }
 
@@ -74,9 +86,16 @@ function createHeld(key: string, { plan, state, engine }: Pick<Held, "plan" | "s
   const { size } = state.layout;
   return {
     ...{ key, plan, engine, state, saturated: 0, nonFinite: 0, tied: null, log: new Map() },
-    ...{ sum: new Int32Array(size), total: new Int32Array(size), scratch: new Int32Array(size) },
+    ...{ optimizer: null, sumIsStale: false, ...emptySums(size) },
     ...{ inbox: new Map(), outbox: new Map() },
   };
+}
+
+/** The values are the optimizer's now. */
+function onDevice(held: Held, optimizer: StageOptimizer): Held {
+  const [none, exponents] = [new Float32Array(0), new Int16Array(0)];
+  const state = { ...held.state, params: none, m: none, v: none, exponents };
+  return { ...held, state, optimizer, ...emptySums(0) };
 }
 
 export async function loadInstance(options: HolderOptions, request: LoadRequest): Promise<Held> {
@@ -86,8 +105,14 @@ export async function loadInstance(options: HolderOptions, request: LoadRequest)
   const engine = needed
     ? request.reuse?.engine ?? await options.createEngine(buildOf(options, plan, view))
     : null;
-  await engine?.load(state.params);
-  return createHeld(instanceKey(plan, view, options.self), { plan, state, engine });
+  const key = instanceKey(plan, view, options.self);
+  const optimizer = plan.optimizer === "gpu" ? engine?.optimizer : undefined;
+  if (optimizer === undefined) {
+    await engine?.load(state.params);
+    return createHeld(key, { plan, state, engine });
+  }
+  await optimizer.load(state);
+  return onDevice(createHeld(key, { plan, state, engine }), optimizer);
 }
 
 function stageOf(plan: StagePlan): StageSpec {

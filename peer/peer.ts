@@ -1,6 +1,9 @@
 // A peer as its owner sees it: joins, stays in through lost connections, pauses, leaves. Sessions come and go underneath;
 // this is the part that a tab's worker and the command line share.
+import type { StageBuild, StageEngine } from "./engine/engine.ts";
+import { isOutOfMemory, MemoryOffer } from "./out_of_memory.ts";
 import { Session, type SessionEnd, type SessionOptions } from "./session.ts";
+import { messageOf } from "./wire/errors.ts";
 import type { LossPoint, TabPhase, TabSnapshot } from "./wire/status.ts";
 import { heldOnlyBy } from "./wire/view.ts";
 
@@ -12,14 +15,22 @@ const FAILURES_MAX = 5;
 /** Points of the loss curve kept for the page. */
 const LOSSES_MAX = 2_000;
 
-export interface PeerOptions extends Omit<SessionOptions, "onChange"> {
-  onChange(snapshot: TabSnapshot): void;
+/** What a peer computes with. */
+export interface PeerCompute extends Pick<SessionOptions, "adapter" | "engine" | "createEngine" | "kernels"> {
   /** Settles with a reason when the GPU is gone for good. */
   deviceLost?: Promise<string>;
 }
 
+export interface PeerOptions extends PeerCompute, Omit<SessionOptions, "onChange"> {
+  onChange(snapshot: TabSnapshot): void;
+  /** Opens what it computes with anew after its GPU was lost; absent: the peer ends then. */
+  reopen?(): Promise<PeerCompute>;
+}
+
 export class Peer {
   readonly #options: PeerOptions;
+  readonly #memory: MemoryOffer;
+  #compute: PeerCompute;
   #session: Session | null = null;
   #phase: TabPhase | null = null;
   #reason = "";
@@ -29,7 +40,15 @@ export class Peer {
 
   constructor(options: PeerOptions) {
     this.#options = options;
-    void options.deviceLost?.then((reason) => this.#session?.close("device-lost", "device-lost", reason));
+    this.#memory = new MemoryOffer(options.memoryBytes);
+    this.#compute = options;
+    this.#watch(options);
+  }
+
+  #watch(compute: PeerCompute): void {
+    void compute.deviceLost?.then((reason) => {
+      if (this.#compute === compute) this.#session?.close("device-lost", "device-lost", reason);
+    });
   }
 
   /** Joins and works until it has left, was put out, or cannot go on. */
@@ -44,7 +63,9 @@ export class Peer {
       if (lasted > RETRY_MAX_MS * 2) [failures, wait] = [0, RETRY_FIRST_MS];
       // The coordinator has just answered, so there is nothing to wait for: it joins anew.
       if (end.code === "not-resumed" && this.#stopped === null && !signal?.aborted) continue;
-      const again = end.kind === "offline" || (end.kind === "failed" && ++failures < FAILURES_MAX);
+      const own = end.kind === "failed" || (end.kind === "device-lost" && this.#options.reopen !== undefined);
+      const again = end.kind === "offline" || (own && ++failures < FAILURES_MAX);
+      if (end.code === "out-of-memory" || end.kind === "device-lost") this.#memory.lower();
       if (!again || this.#stopped !== null || signal?.aborted) return this.#finish(end);
       // Who asked to leave does not want to be brought back by a lost connection.
       if (this.#session?.facts.leaving) return this.#finish({ ...end, kind: "left" });
@@ -52,6 +73,29 @@ export class Peer {
       await new Promise((resolve) => setTimeout(resolve, wait));
       wait = Math.min(wait * 2, RETRY_MAX_MS);
       if (this.#stopped !== null || signal?.aborted) return this.#finish({ ...end, kind: "left" });
+      const problem = end.kind === "device-lost" ? await this.#reopen() : null;
+      if (problem !== null) return this.#finish({ ...end, reason: `${end.reason}; ${problem}` });
+    }
+  }
+
+  /** Why there is no device any more; null if there is a new one. */
+  async #reopen(): Promise<string | null> {
+    try {
+      this.#compute = await this.#options.reopen!();
+      this.#watch(this.#compute);
+      return null;
+    } catch (error) {
+      return messageOf(error);
+    }
+  }
+
+  async #createEngine(build: StageBuild): Promise<StageEngine> {
+    try {
+      return await this.#compute.createEngine(build);
+    } catch (error) {
+      const config = this.#session?.facts.welcome?.config;
+      if (isOutOfMemory(error) && config) this.#memory.note(this.#compute.engine, build, config);
+      throw error;
     }
   }
 
@@ -61,7 +105,11 @@ export class Peer {
     // Only now, so that the last snapshot of a session counts its own tokens once.
     this.#tokensBefore += this.#session?.holder?.tokens ?? 0;
     const { paused = false, hidden = false, seen = null } = this.#session?.facts ?? {};
-    this.#session = new Session({ ...this.#options, onChange });
+    const { adapter, engine } = this.#compute;
+    const createEngine = (build: StageBuild) => this.#createEngine(build);
+    const kernels = () => this.#compute.kernels?.() ?? "";
+    const own = { adapter, engine, createEngine, kernels, memoryBytes: this.#memory.bytes };
+    this.#session = new Session({ ...this.#options, ...own, onChange });
     // The owner's wishes outlive a lost connection, and so does what the peer has seen of the run.
     Object.assign(this.#session.facts, { paused, hidden, seen });
     return await this.#session.ended;
@@ -124,8 +172,8 @@ export class Peer {
     return {
       phase: this.#phase ?? this.#livePhase(),
       reason: this.#phase === null ? this.#liveReason() : this.#reason,
-      adapter: this.#options.adapter,
-      engine: holder?.engineNames()[0] ?? this.#options.engine,
+      adapter: this.#compute.adapter,
+      engine: this.#compute.engine,
       stage: instance?.index ?? null,
       stageCount: core?.view?.stages.length ?? 0,
       layers: instance === undefined ? null : [instance.firstLayer, instance.endLayer],

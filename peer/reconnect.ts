@@ -1,7 +1,7 @@
 // The line to the coordinator: one socket after another, so that a peer can outlive a coordinator that restarts. It keeps what
 // the peer has to say meanwhile, in order and bounded, and judges nothing. What must stay true: nothing but "hello" is said on
 // a new socket before the coordinator has welcomed the peer back, and nothing at all after close().
-import { stateHash } from "./exact/hash.ts";
+import { toldHash } from "./held.ts";
 import type { StageState } from "./exact/state.ts";
 import { stageLayout } from "./model/layout.ts";
 import { type Clock, systemClock } from "./net/clock.ts";
@@ -203,7 +203,7 @@ export function haveOf(
       it.layout.size === size && it.layout.tensors[0]?.name === tensors[0]?.name
     );
     return state === undefined ? [] : [{
-      ...{ stage: plan.index, step: state.step, hash: stateHash(state) },
+      ...{ stage: plan.index, step: state.step, hash: toldHash(state) },
       logged: held.logged?.includes(plan.index) ?? false,
     }];
   });

@@ -5,8 +5,9 @@ import { PeerCore } from "./core/peer_core.ts";
 import type { Job, JobResult, PeerEffect, PeerEvent } from "./core/peer_state.ts";
 import { heartbeatOf } from "./heartbeat.ts";
 import { Holder } from "./holder.ts";
-import { measureBlock } from "./measure.ts";
+import { measurePeer } from "./measure.ts";
 import type { RelayingLinkHost } from "./net/host.ts";
+import { isOutOfMemory } from "./out_of_memory.ts";
 import { fetchCorpus, Requests } from "./requests.ts";
 import { CoordinatorLine, haveOf, staleness } from "./reconnect.ts";
 import type { SessionEnd, SessionFacts, SessionOptions } from "./session_facts.ts";
@@ -211,7 +212,7 @@ export class Session {
     const { config, spec } = welcome;
     const corpus = await fetchCorpus(this.#requests, welcome.corpus);
     const { createEngine } = this.#options;
-    const blockMs = await measureBlock(createEngine, config, spec);
+    const measured = await measurePeer(createEngine, config, spec);
     if (this.#over) return;
     const fetchState = (step: number, file: StateFile) => this.#requests.state(step, file.stage);
     this.holder = new Holder({ self: welcome.peer, config, spec, corpus, createEngine, fetchState });
@@ -224,7 +225,9 @@ export class Session {
     });
     this.facts.step = "joined";
     if (this.facts.paused) this.say({ type: "pause", paused: true });
-    this.say({ type: "measured", blockMs, memoryBytes: this.#options.memoryBytes });
+    const kernels = this.#options.kernels?.();
+    const { memoryBytes } = this.#options;
+    this.say({ type: "measured", ...measured, memoryBytes, ...(kernels ? { kernels } : {}) });
     for (const message of this.#early.splice(0)) this.#hear(message);
     void this.#snapshots.offerSaved();
     this.#options.onChange();
@@ -375,7 +378,8 @@ export class Session {
   }
 
   #fail(error: unknown): void {
-    const code = error instanceof ShoalError ? error.code : "internal";
+    const known = error instanceof ShoalError ? error.code : "internal";
+    const code = isOutOfMemory(error) ? "out-of-memory" : known;
     this.close(code === "device-lost" ? "device-lost" : "failed", code, messageOf(error));
   }
 }

@@ -22,6 +22,8 @@ export interface SessionOptions {
   adapter: string;
   engine: string;
   memoryBytes: number;
+  /** Which kernels the engine chose by measuring, in words; told at admission. */
+  kernels?(): string;
   /** Where the states of newest snapshots outlive this peer; absent: nowhere. */
   states?: SavedStates;
   createEngine(build: StageBuild): Promise<StageEngine>;

@@ -36,6 +36,19 @@ Deno.test("amend: a departure amends the view: next generation, same cut, the st
   );
 });
 
+Deno.test("amend: how a stage is run stays as it was: its engines go on", () => {
+  const run = fourPeers({ recompute: "block" });
+  const runs = () => run.state.view!.stages.map(({ inflight, recompute }) => [inflight, recompute]);
+  const before = runs();
+  assert.deepEqual(before.map(([, recompute]) => recompute), ["block", "block"]);
+  run.commit();
+  run.gone("c");
+  assert.deepEqual(runs(), before);
+  run.join("e");
+  run.commit();
+  assert.deepEqual([run.layout()[0], runs()], ["a:0123 e?", before]);
+});
+
 Deno.test("amend: what the gone one owed goes to those that compute, in proportion to their speed", () => {
   const run = new RunHarness({ n_stage: 1, gradient_accumulation_steps: 12, min_peers: 3 });
   for (const [peer, blockMs] of [["slow", 20], ["fast", 5], ["gone", 5]] as const) {

@@ -9,7 +9,8 @@ import { rerouteTransfers, startTransfer } from "./learn.ts";
 import { dismiss } from "./recovery.ts";
 import { chooseLearner, neediestStage, reshare, withLearner, withoutPeer } from "./shares.ts";
 import type { Turn } from "./turn.ts";
-import { stageCount, usablePeers } from "./view_builder.ts";
+import { createFit, hasRoom } from "./fit.ts";
+import { planView, stageCount, usablePeers } from "./view_builder.ts";
 
 /** Amends the view if that helps; called with a view, all of its peers ready, and no round open. */
 export function maintain(turn: Turn): void {
@@ -77,6 +78,7 @@ function addHolders(
   learners: { stage: number; peer: string }[],
 ): StagePlan[] {
   let out = stages;
+  const fit = createFit(s.spec, s.config);
   const staying = usablePeers(Object.values(s.peers));
   for (const { index } of stages) {
     const stage = out[index]!;
@@ -84,7 +86,8 @@ function addHolders(
     const leaving = stage.replicas.length > lasting.length;
     const wanted = s.config.shadows ? 2 : leaving ? 1 : 0;
     if (lasting.length >= wanted) continue;
-    const peer = chooseLearner(out, stage, staying);
+    const roomy = staying.filter((peer) => hasRoom(fit, out, { stage, peer }));
+    const peer = chooseLearner(out, stage, roomy);
     if (peer === null) continue;
     out = withLearner(out, index, peer);
     learners.push({ stage: index, peer });
@@ -99,9 +102,12 @@ function placeSpares(
   learners: { stage: number; peer: string }[],
 ): StagePlan[] {
   let out = stages;
+  const fit = createFit(s.spec, s.config);
   for (const peer of usablePeers(Object.values(s.peers))) {
     if (out.some((stage) => holds(stage, peer.id))) continue;
-    const stage = neediestStage(out, s.peers);
+    const roomy = out.filter((stage) => hasRoom(fit, out, { stage, peer }));
+    if (roomy.length === 0) continue;
+    const stage = neediestStage(roomy, s.peers);
     // More replicas than micro-batches would have nothing to compute.
     if (out[stage]!.replicas.length > s.config.gradient_accumulation_steps) continue;
     out = withLearner(out, stage, peer.id);
@@ -112,8 +118,13 @@ function placeSpares(
 
 /** A different number of stages would suit the peers that are there: the layers have to be cut anew. */
 export function wantsNewCut({ s }: Turn): boolean {
-  const usable = usablePeers(Object.values(s.peers)).length;
-  return usable > 0 && stageCount(s.config, s.spec, usable) > s.view!.stages.length;
+  const { spec, config } = s;
+  const peers = usablePeers(Object.values(s.peers));
+  const now = s.view!.stages.length;
+  if (peers.length === 0 || stageCount(config, spec, peers.length) <= now) return false;
+  // A peer whose memory is too small for a stage of its own is no reason.
+  const { view } = planView({ gen: s.gen + 1, baseStep: s.committed, spec, config, peers });
+  return view !== null && view.stages.length > now;
 }
 
 /** A peer that wants to go and cannot: nobody else is there to take its stages, or will be in a moment. */

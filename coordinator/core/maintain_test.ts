@@ -35,21 +35,6 @@ Deno.test("maintain: a joined peer waits as a spare, learns from the next bounda
   assert.deepEqual([run.state.committed, run.state.stepsRedone, run.reported("rollback")], [2, 0, []]);
 });
 
-Deno.test("maintain: who has no room for a stage learns none, and causes no new cut", () => {
-  const run = alone({ shadows: true });
-  run.join("tiny", { memoryBytes: 2_000 });
-  run.commit();
-  run.commit();
-  assert.deepEqual([run.layout(), run.sent("snapshot")], [["a:01"], []]);
-  run.join("late");
-  run.commit();
-  assert.deepEqual(run.layout(), ["a:01 late?"]);
-  const cut = RunHarness.training(["a"]);
-  cut.join("tiny", { memoryBytes: 2_000 });
-  cut.commit();
-  assert.deepEqual([cut.state.replanDue, cut.layout()], [null, ["a:01"]]);
-});
-
 Deno.test("maintain: a learner that is quicker than the holders counts once they have told the same hash, and goes if another", () => {
   for (const hash of [stateName(2, 0), "another"]) {
     const run = alone();

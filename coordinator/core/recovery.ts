@@ -2,7 +2,7 @@
 // A view always starts from one complete source. If every stage still has a holder of the committed state, that state is
 // collected first and nothing is lost; otherwise the run falls back to the newest complete snapshot and says how far.
 import { layersText, peersOf } from "../../peer/wire/view.ts";
-import type { RunCoreState } from "./run_state.ts";
+import type { PeerRecord, RunCoreState } from "./run_state.ts";
 import { amendWithout } from "./amend.ts";
 import { commitIfComplete, reportStep, spreadWinners } from "./commit.ts";
 import { fresh } from "./create.ts";
@@ -13,7 +13,7 @@ import { newestSource } from "./safety.ts";
 import { forgetKept, keptWithout } from "./snapshots.ts";
 import { noteDeparture } from "./stalls.ts";
 import { note, requestMissing, requestSnapshots, setPhase, setStatus, type Turn } from "./turn.ts";
-import { buildView, memoryShortfall, usablePeers } from "./view_builder.ts";
+import { type Planned, planView, usablePeers } from "./view_builder.ts";
 
 /** Failed generations in a row without a commit after which the run stops trying; else a broken network would spin for ever. */
 const BARREN_MAX = 20;
@@ -136,12 +136,11 @@ export function startIfPossible(turn: Turn): void {
     const joined = usable.length === 1 ? "1 peer is" : `${usable.length} peers are`;
     return setStatus(turn, "waiting", `${joined} ready, ${needed} needed`);
   }
-  const shortfall = memoryShortfall(s.spec, usable);
-  if (shortfall !== null) return setStatus(turn, "waiting", `too little memory: ${shortfall}`);
+  const planned = planOrRefusal(s, usable);
+  if (planned.view === null) return setStatus(turn, "waiting", `too little memory: ${planned.missing}`);
   s.gen++;
   Object.assign(s, { started: true, replanDue: null, cutBase: s.committed });
-  const { spec, config } = s;
-  s.view = buildView({ gen: s.gen, baseStep: s.committed, spec, config, peers: usable });
+  s.view = planned.view;
   turn.out.push({ do: "persist", record: { kind: "view", view: s.view } });
   setPhase(turn, "loading");
   setStatus(turn, "warming up", `${usable.length} peers load ${s.view.stages.length} stages`);
@@ -152,9 +151,26 @@ export function startIfPossible(turn: Turn): void {
   }
 }
 
-function describe(s: RunCoreState): string {
-  const stages = s.view!.stages.map((stage) =>
-    `${layersText(stage)} on ${stage.replicas.map((replica) => replica.peer).join("+")}`
+/** Why these peers did not suffice, as long as they are the same: it is asked again after every event. Only a memo. */
+const refusals = new WeakMap<RunCoreState, { asked: string; missing: string }>();
+
+function planOrRefusal(s: RunCoreState, peers: PeerRecord[]): Planned {
+  const asked = JSON.stringify(
+    peers.map(({ id, memoryBytes, blockMs, hidden, engine }) => [id, memoryBytes, blockMs, hidden, engine]),
   );
+  const before = refusals.get(s);
+  if (before?.asked === asked) return { view: null, missing: before.missing };
+  const { spec, config } = s;
+  const planned = planView({ gen: s.gen + 1, baseStep: s.committed, spec, config, peers });
+  if (planned.view === null) refusals.set(s, { asked, missing: planned.missing });
+  return planned;
+}
+
+function describe(s: RunCoreState): string {
+  const stages = s.view!.stages.map((stage) => {
+    const { recompute = "none", inflight } = stage;
+    const again = recompute === "none" ? "" : `, ${recompute} computed again, ${inflight} slots`;
+    return `${layersText(stage)} on ${stage.replicas.map((replica) => replica.peer).join("+")}${again}`;
+  });
   return `from step ${s.committed}, ${stages.join(", ")}`;
 }

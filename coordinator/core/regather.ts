@@ -3,6 +3,7 @@
 // commit is said again, and the same step goes on. Pure; mutates the turn's state. What must stay true: nothing is opened
 // before every stage has a holder of everything committed; if that does not come, the run falls back and says so.
 import type { Have } from "../../peer/wire/control.ts";
+import { UNREAD_STATE } from "../../peer/wire/values.ts";
 import { peersOf } from "../../peer/wire/view.ts";
 import { amendView } from "./amend.ts";
 import { afterBoundary, openRound } from "./boundary.ts";
@@ -51,9 +52,11 @@ export function returned(turn: Turn, basics: PeerBasics, have: Have | null): voi
 function noteHolding(turn: Turn, id: string, held: Have["stages"][number]): void {
   const { s } = turn;
   const { stage, step, hash, logged } = held;
-  const hashes = s.stateHashes[step - 1] ??= {};
-  const first = hashes[stage] ??= hash;
-  if (first !== hash) return evict(turn, id, `state of stage ${stage} differs after step ${step - 1}`);
+  if (hash !== UNREAD_STATE) {
+    const hashes = s.stateHashes[step - 1] ??= {};
+    const first = hashes[stage] ??= hash;
+    if (first !== hash) return evict(turn, id, `state of stage ${stage} differs after step ${step - 1}`);
+  }
   (s.applied[id] ??= {})[stage] = step - 1;
   // A total that was logged is as good as applied: the commit that follows makes it so.
   if (logged === true && step === s.committed - 1) {

@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import type { PeerMessage } from "../../peer/wire/control.ts";
 import { RunHarness } from "../../test/support/run_harness.ts";
+import { statusOf } from "./status.ts";
 
 /** Two stages of two replicas each. */
 function fourPeers(changes: Record<string, unknown> = {}): RunHarness {
@@ -32,6 +33,20 @@ Deno.test("run core: a measurement of 0 ms still makes a usable peer", () => {
   const run = new RunHarness({ min_peers: 1 });
   run.join("a", { blockMs: 0 });
   assert.equal(run.state.status, "warming up");
+});
+
+Deno.test("run core: what a peer says of its kernels is in its record, its status and the events", () => {
+  const run = new RunHarness({ min_peers: 1 });
+  const kernels = "nn quads 16x16 3.1 GFLOP/s";
+  run.hello("a");
+  run.say("a", { type: "measured", blockMs: 5, memoryBytes: 1e9, kernels });
+  run.hello("b");
+  run.say("b", { type: "measured", blockMs: 5, memoryBytes: 1e9 });
+  assert.deepEqual(["a", "b"].map((id) => run.state.peers[id]?.kernels), [kernels, undefined]);
+  const told = statusOf(run.state, run.now).peers.map((peer) => peer.kernels);
+  assert.deepEqual(told, [kernels, undefined]);
+  const admitted = run.state.events.filter((event) => event.kind === "admitted").map((event) => event.text);
+  assert.deepEqual(admitted, [`a measured: 5.0 ms per block; ${kernels}`, "b measured: 5.0 ms per block"]);
 });
 
 Deno.test("run core: too little memory is a reason to wait, with what is needed, offered and missing", () => {

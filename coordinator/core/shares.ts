@@ -69,7 +69,14 @@ function takeOver(
 /** The stages with a further peer that is to fetch the state of one of them. */
 export function withLearner(stages: StagePlan[], stage: number, peer: string): StagePlan[] {
   const replica: ReplicaPlan = { peer, microBatches: [], learning: true };
-  return stages.map((it) => it.index === stage ? { ...it, replicas: [...it.replicas, replica] } : it);
+  return stages.map((it) =>
+    it.index === stage ? { ...withExactOptimizer(it), replicas: [...it.replicas, replica] } : it
+  );
+}
+
+/** Several holders need integers; whoever made its steps on the GPU ends that between two steps. */
+function withExactOptimizer(stage: StagePlan): StagePlan {
+  return stage.optimizer === undefined ? stage : { ...stage, optimizer: "exact" };
 }
 
 /** The learner has the state: it is a holder like any other, for now without a share. */

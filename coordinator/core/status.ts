@@ -42,6 +42,7 @@ function peerStatus(s: RunCoreState, peer: PeerRecord, now: number): PeerStatus 
   const { id, runtime, adapter, engine, blockMs, stepMs, bytesUp, bytesDown, hidden, retainedBytes } = peer;
   return {
     ...{ id, runtime, adapter, engine, blockMs, stepMs, bytesUp, bytesDown, hidden, retainedBytes },
+    ...(peer.kernels === undefined ? {} : { kernels: peer.kernels }),
     role: roleOf(peer, held),
     stage: (held.find((stage) => computes(stage, peer.id)) ?? held[0])?.index ?? null,
     links: { direct: peer.direct, relayed: peer.relayed },

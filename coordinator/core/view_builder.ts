@@ -1,12 +1,25 @@
-// From measured peers to a view: how many stages, which layers, who computes which micro-batch. Pure; the first form of the
-// planner: layers in proportion to measured speed, spare peers become replicas of the slowest stage.
-import { paramCount, splitLayers, stageLayout } from "../../peer/model/layout.ts";
+// From measured peers to a view: how many stages, which layers, who computes which micro-batch, within the memory that each
+// peer offers. Pure; the first form of the planner: layers in proportion to measured speed, spare peers become replicas of
+// the slowest stage. What must stay true: whatever a peer is given fits what it offers.
+import { splitLayers } from "../../peer/model/layout.ts";
+import type { StageRun } from "../../peer/model/stage_memory.ts";
 import { inflightCaps } from "../../peer/schedule/windows.ts";
 import type { ModelSpec, ReplicaPlan, RunConfig, StagePlan, StageSpec, View } from "../../peer/wire/run.ts";
+import { splitWithin } from "../plan/partition.ts";
+import {
+  chooseRun,
+  createFit,
+  type Fit,
+  fits,
+  hasRoom,
+  leastRun,
+  roomBeside,
+  roomOf,
+  shortfall,
+  type StageDemand,
+} from "./fit.ts";
 import type { PeerRecord } from "./run_state.ts";
 
-/** f32 weights on CPU and GPU, two moments, a gradient and its integer sum: bytes per parameter a holder needs. */
-const BYTES_PER_PARAM = 24;
 /**
  * What a tab in the background counts for: browsers slow it down at will, and its owner has turned to something else, so it
  * is likelier to go. Half of the work keeps it useful and makes its departure cheap.
@@ -14,6 +27,9 @@ const BYTES_PER_PARAM = 24;
 const HIDDEN_SHARE = 0.5;
 /** Hop between two stages as a share of a stage's time, until links are measured. */
 const HOP_SHARE = 0.25;
+
+/** Part of the peers that is left out at a time where a plan does not fit; one by one, a large swarm would take seconds. */
+const LEFT_OUT_SHARE = 0.1;
 
 export interface ViewRequest {
   gen: number;
@@ -28,49 +44,159 @@ export function usablePeers(peers: PeerRecord[]): PeerRecord[] {
   return peers.filter((peer) => peer.blockMs > 0 && !peer.paused && !peer.leaving);
 }
 
-/** The peers' memory together must hold the model; says what is missing, or null if it fits. */
-export function memoryShortfall(spec: ModelSpec, peers: PeerRecord[]): string | null {
-  const needed = paramCount(spec) * BYTES_PER_PARAM;
-  const offered = peers.reduce((sum, peer) => sum + peer.memoryBytes, 0);
-  if (offered >= needed) return null;
-  return `the model needs about ${megabytes(needed)} and the peers offer ${megabytes(offered)}`;
-}
-
-function megabytes(bytes: number): string {
-  return `${Math.ceil(bytes / 1e6)} MB`;
-}
-
 /** Speed that a peer is planned with, in blocks per millisecond. */
 export function weightOf(peer: PeerRecord): number {
   return (peer.hidden ? HIDDEN_SHARE : 1) / peer.blockMs;
 }
 
-/** Builds a view over peers that are all usable; there is at least one. */
-export function buildView(request: ViewRequest): View {
+/** A view, or one sentence that says what is missing. */
+export type Planned = { view: View; missing: null } | { view: null; missing: string };
+
+/**
+ * Plans a view over peers that are all usable; there is at least one. If stages in the order of the peers do not fit, those
+ * with the most memory take the ends. Peers that have no room where they would be needed are left out, those with the least
+ * memory first, and become replicas or stay spares.
+ */
+export function planView(request: ViewRequest): Planned {
   const { spec, config } = request;
+  const fit = createFit(spec, config);
   // The first peers hold a stage each, perhaps alone: those in the background come last.
   const peers = request.peers.toSorted((a, b) => Number(a.hidden) - Number(b.hidden));
-  const count = stageCount(config, spec, peers.length);
-  const speed = peers.map(weightOf);
-  const holders = assignPeers(count, peers, speed);
-  const weights = holders.map((group) => group.reduce((sum, peer) => sum + weightOf(peer), 0));
-  const specs = splitLayers(spec, weights);
-  const caps = stageCaps(specs, weights, config);
-  const stages = specs.map((stage, s): StagePlan => ({
-    ...stage,
-    inflight: caps[s]!,
-    replicas: shareMicroBatches(holders[s]!, config.gradient_accumulation_steps),
-  }));
-  if (config.shadows) addShadows(stages, peers);
+  const count = (list: PeerRecord[]) => stageCount(config, spec, list.length);
+  const out: PeerRecord[] = [];
+  let missing: string | null = null;
+  for (let staying = peers; staying.length > 0; staying = staying.filter((peer) => !out.includes(peer))) {
+    const plain = cutLayers(fit, request, { count: count(staying), peers: staying });
+    const ends = () => ({ count: count(staying), peers: roomyEnds(staying, count(staying)) });
+    const cut = plain.stages === null ? cutLayers(fit, request, ends()) : plain;
+    if (cut.stages !== null) {
+      const stages = withReplicas(fit, request, { stages: cut.stages, spare: [...cut.spare, ...out] });
+      if (config.shadows) addShadows(stages, peers, fit);
+      if (config.optimizer === "auto") chooseOptimizers(fit, request, stages);
+      return { view: viewOf(request, stages), missing: null };
+    }
+    missing ??= plain.stages === null ? plain.missing : null;
+    const least = staying.toSorted((a, b) => a.memoryBytes - b.memoryBytes);
+    out.push(...least.slice(0, Math.ceil(staying.length * LEFT_OUT_SHARE)));
+  }
+  return { view: null, missing: missing ?? "there are no peers" };
+}
+
+/** The model's ends hold a vocabulary each, so the peers with the most memory go there: the roomiest to the head. */
+function roomyEnds(peers: PeerRecord[], count: number): PeerRecord[] {
+  const [last, first] = peers.toSorted((a, b) => b.memoryBytes - a.memoryBytes);
+  if (first === undefined || last === undefined || count < 2 || peers.length < count) return peers;
+  const rest = peers.filter((peer) => peer !== first && peer !== last);
+  return [first, ...rest.slice(0, count - 2), last, ...rest.slice(count - 2)];
+}
+
+function viewOf({ gen, baseStep, config }: ViewRequest, stages: StagePlan[]): View {
   return {
-    gen: request.gen,
-    cut: request.gen,
-    baseStep: request.baseStep,
-    stages,
-    schedule: config.schedule,
-    codecForward: config.codec_forward,
-    codecBackward: config.codec_backward,
+    ...{ gen, cut: gen, baseStep, stages, schedule: config.schedule },
+    ...{ codecForward: config.codec_forward, codecBackward: config.codec_backward },
   };
+}
+
+type Cut =
+  | { stages: { plan: StagePlan; holders: PeerRecord[] }[]; spare: PeerRecord[] }
+  | { stages: null; missing: string };
+
+/** Layers in proportion to speed if that fits, with fewer slots or recomputation if need be; else layers move. */
+function cutLayers(
+  fit: Fit,
+  { spec, config }: ViewRequest,
+  { count, peers }: { count: number; peers: PeerRecord[] },
+): Cut {
+  const groups = assignPeers(count, peers, peers.map(weightOf));
+  const weights = groups.map((group) => group.reduce((sum, peer) => sum + weightOf(peer), 0));
+  const demandsOf = (specs: StageSpec[]) => {
+    const caps = stageCaps(specs, weights, config);
+    return specs.map((stage, s) => demandOf(stage, groups, caps[s]!));
+  };
+  const ideal = demandsOf(splitLayers(spec, weights));
+  const moved = () => moveLayers(fit, { spec, weights, groups });
+  const runs = runAll(fit, ideal);
+  if (runs !== null) return staffed(fit, ideal, runs);
+  const specs = moved();
+  const demands = specs === null ? null : demandsOf(specs);
+  const fitting = demands === null ? null : runAll(fit, demands);
+  if (demands === null || fitting === null) return { stages: null, missing: shortfall(fit, ideal) };
+  return staffed(fit, demands, fitting);
+}
+
+/** A peer that holds several stages has an equal part of its room for each. The group's first peer must fit. */
+function demandOf(stage: StageSpec, groups: PeerRecord[][], slots: number): StageDemand {
+  const roomFor = (peer: PeerRecord) =>
+    Math.floor(roomOf(peer) / groups.filter((group) => group.includes(peer)).length);
+  const holders = groups[stage.index]!.map((peer) => ({ peer, room: roomFor(peer) }));
+  return { stage, holders, slots, slotsLeast: Math.min(slots, groups.length - stage.index) };
+}
+
+function alone(demand: StageDemand): StageDemand {
+  return { ...demand, holders: demand.holders.slice(0, 1) };
+}
+
+/** How each stage is run so that its first holder has room; null if one has not. */
+function runAll(fit: Fit, demands: StageDemand[]): StageRun[] | null {
+  const runs = demands.map((demand) => runForGroup(fit, demand));
+  return runs.every((run) => run !== null) ? runs : null;
+}
+
+/** Fewer slots, if they are still enough, let further holders in; that one of them is small is no reason to work twice. */
+function runForGroup(fit: Fit, demand: StageDemand): StageRun | null {
+  const first = chooseRun(fit, alone(demand));
+  const all = first === null ? null : chooseRun(fit, demand);
+  if (first === null || all === null || all.recompute !== first.recompute) return first;
+  return all.slots >= Math.min(demand.slotsLeast, first.slots) ? all : first;
+}
+
+function staffed(fit: Fit, demands: StageDemand[], runs: StageRun[]): Cut {
+  const spare: PeerRecord[] = [];
+  const stages = demands.map(({ stage, holders, ...demand }, s) => {
+    const run = runs[s]!;
+    const able = holders.filter((holder) => fits(fit, { stage, holders: [holder], ...demand }, run));
+    spare.push(...holders.filter((holder) => !able.includes(holder)).map(({ peer }) => peer));
+    return { plan: planOf(stage, run), holders: able.map(({ peer }) => peer) };
+  });
+  return { stages, spare };
+}
+
+function planOf(stage: StageSpec, { slots, recompute }: StageRun): StagePlan {
+  return { ...stage, inflight: slots, ...(recompute === "none" ? {} : { recompute }), replicas: [] };
+}
+
+/** The split that is nearest to the speeds and fits the first peer of each group with the least memory for each stage. */
+function moveLayers(
+  fit: Fit,
+  { spec, weights, groups }: { spec: ModelSpec; weights: number[]; groups: PeerRecord[][] },
+): StageSpec[] | null {
+  const last = groups.length - 1;
+  const specOf = (index: number, firstLayer: number, endLayer: number): StageSpec => ({
+    ...{ index, firstLayer, endLayer, embed: index === 0, head: index === last },
+  });
+  const firsts = groups.map((_, s) => alone(demandOf(specOf(s, 0, 1), groups, 1)));
+  const ranges = splitWithin(spec.n_layer, weights, (s, firstLayer, endLayer) => {
+    return fits(fit, { ...firsts[s]!, stage: specOf(s, firstLayer, endLayer) }, leastRun(fit));
+  });
+  return ranges?.map(({ firstLayer, endLayer }, s) => specOf(s, firstLayer, endLayer)) ?? null;
+}
+
+/** Peers without a stage become replicas where the stage is slowest, among the stages that they have room for. */
+function withReplicas(
+  fit: Fit,
+  { config }: ViewRequest,
+  { stages, spare }: { stages: { plan: StagePlan; holders: PeerRecord[] }[]; spare: PeerRecord[] },
+): StagePlan[] {
+  for (const peer of spare) {
+    const room = stages.filter(({ plan }) => hasRoom(fit, [], { stage: plan, peer }));
+    const speed = (holders: PeerRecord[]) => holders.reduce((sum, it) => sum + weightOf(it), 0);
+    const slowest = room.toSorted((a, b) => speed(a.holders) - speed(b.holders))[0];
+    slowest?.holders.push(peer);
+  }
+  return stages.map(({ plan, holders }) => ({
+    ...plan,
+    replicas: shareMicroBatches(holders, config.gradient_accumulation_steps),
+  }));
 }
 
 /** Pipeline stages for so many peers. */
@@ -92,9 +218,10 @@ function assignPeers(count: number, peers: PeerRecord[], speed: number[]): PeerR
 
 /**
  * Gives every stage with a single holder a shadow: the peer that holds the fewest parameters so far, the next stage's
- * holder first among equals; one in the background counts as if it held more. Weight-0 holders of the step protocol: they log totals and apply steps.
+ * holder first among equals; one in the background counts as if it held more, one without room is not asked. Weight-0 holders of
+ * the step protocol: they log totals and apply steps.
  */
-function addShadows(stages: StagePlan[], peers: PeerRecord[]): void {
+function addShadows(stages: StagePlan[], peers: PeerRecord[], fit: Fit): void {
   const load = new Map(peers.map((peer) => [peer.id, 0]));
   const share = new Map(peers.map((peer) => [peer.id, peer.hidden ? HIDDEN_SHARE : 1]));
   const burden = (peer: string) => (load.get(peer)! + 1) / share.get(peer)!;
@@ -104,11 +231,27 @@ function addShadows(stages: StagePlan[], peers: PeerRecord[]): void {
   stages.forEach((stage, s) => {
     if (stage.replicas.length > 1) return;
     const next = stages[(s + 1) % stages.length]!.replicas[0]!.peer;
-    const order = [next, ...peers.map((peer) => peer.id)].filter((id) => id !== stage.replicas[0]!.peer);
+    const roomy = peers.filter((peer) => hasRoom(fit, stages, { stage, peer })).map((peer) => peer.id);
+    const order = [next, ...roomy].filter((id) => id !== stage.replicas[0]!.peer && roomy.includes(id));
     const chosen = order.toSorted((a, b) => burden(a) - burden(b))[0];
     if (chosen === undefined) return;
     stage.replicas.push({ peer: chosen, microBatches: [] });
     add(chosen, stage);
+  });
+}
+
+/**
+ * Whoever holds a stage alone makes its steps on the GPU, if its engine can and it has room for both ways. The ends of a
+ * tied embedding must add up integers.
+ */
+function chooseOptimizers(fit: Fit, { config, peers }: ViewRequest, stages: StagePlan[]): void {
+  stages.forEach((stage, s) => {
+    const [only, ...others] = stage.replicas;
+    const peer = peers.find((it) => it.id === only?.peer);
+    const tied = config.tie_word_embeddings && stage.embed !== stage.head;
+    if (peer?.gpuOptimizer !== true || others.length > 0 || tied) return;
+    const chosen: StagePlan = { ...stage, optimizer: "gpu" };
+    if (roomBeside(fit, stages.with(s, chosen), peer) >= 0) stages[s] = chosen;
   });
 }
 
@@ -131,9 +274,4 @@ function stageCaps(specs: StageSpec[], weights: number[], config: RunConfig): nu
   const mean = times.reduce((sum, t) => sum + t, 0) / times.length;
   const caps = inflightCaps(times, specs.slice(1).map(() => mean * HOP_SHARE), count);
   return config.schedule === "dynamic" ? caps.map(() => Math.max(...caps)) : caps;
-}
-
-/** Bytes of one stage's state as a holder keeps it; shown and used for limits. */
-export function stageStateBytes(spec: ModelSpec, stage: StageSpec): number {
-  return stageLayout(spec, stage).size * BYTES_PER_PARAM;
 }

@@ -7,13 +7,7 @@ import { specOf } from "../../peer/model/layout.ts";
 import type { View } from "../../peer/wire/run.ts";
 import { peersOf } from "../../peer/wire/view.ts";
 import { type PeerRecord, zeroCounters } from "./run_state.ts";
-import {
-  buildView,
-  memoryShortfall,
-  shareMicroBatches,
-  stageStateBytes,
-  usablePeers,
-} from "./view_builder.ts";
+import { planView, shareMicroBatches, usablePeers } from "./view_builder.ts";
 
 const RUNS = { seed: 4, numRuns: 300 };
 
@@ -22,6 +16,13 @@ function peerOf(id: string, blockMs: number, changes: Partial<PeerRecord> = {}):
   const flags = { paused: false, leaving: false, hidden: false };
   const about = { id, runtime: "deno" as const, adapter: "", engine: "cpu", name: id };
   return { ...about, ...zeros, ...flags, blockMs, memoryBytes: 1e9, ...changes };
+}
+
+/** Of peers that have room for everything. */
+function buildView(request: Parameters<typeof planView>[0]): View {
+  const { view, missing } = planView(request);
+  assert.ok(view !== null, missing ?? "");
+  return view;
 }
 
 function viewOf(speeds: number[], changes: Record<string, unknown> = {}): View {
@@ -191,17 +192,4 @@ Deno.test("view builder: only measured peers that neither pause nor leave are gi
     peerOf("hidden", 1, { hidden: true }),
   ];
   assert.deepEqual(usablePeers(peers).map((peer) => peer.id), ["ok", "hidden"]);
-});
-
-Deno.test("view builder: memory is judged over all peers together", () => {
-  const config = readConfig({});
-  const spec = specOf(config, 83);
-  const whole = stageStateBytes(spec, { index: 0, firstLayer: 0, endLayer: 4, embed: true, head: true });
-  const enough = [peerOf("a", 1, { memoryBytes: whole }), peerOf("b", 1, { memoryBytes: whole })];
-  assert.equal(memoryShortfall(spec, enough), null);
-  const short = enough.map((peer) => ({ ...peer, memoryBytes: whole / 4 }));
-  assert.match(
-    memoryShortfall(spec, short) ?? "",
-    /^the model needs about \d+ MB and the peers offer \d+ MB$/,
-  );
 });

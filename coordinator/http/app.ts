@@ -6,7 +6,7 @@ import { Hono } from "hono";
 import { timingSafeEqual } from "node:crypto";
 import { extname, join, normalize, sep } from "node:path";
 import { metricsText } from "../core/status.ts";
-import { stageStateBytes } from "../core/view_builder.ts";
+import { holderBytes } from "../../peer/model/stage_memory.ts";
 import type { RunCoreState } from "../core/run_state.ts";
 import type { Shell } from "../shell.ts";
 import { checkpointsDir } from "../store/checkpoints.ts";
@@ -14,7 +14,7 @@ import type { Sockets } from "./sockets.ts";
 import { stageLayout } from "../../peer/model/layout.ts";
 import { decodeState, stateHash } from "../../peer/model/state_file.ts";
 import { PROTOCOL_VERSION } from "../../peer/wire/control.ts";
-import type { StagePlan } from "../../peer/wire/run.ts";
+import type { ModelSpec, RunConfig, StagePlan } from "../../peer/wire/run.ts";
 import type { Invite, RunStatus } from "../../peer/wire/status.ts";
 
 export interface AppOptions {
@@ -38,11 +38,15 @@ const TYPES: Record<string, string> = {
   ".txt": "text/plain; charset=utf-8",
   ".png": "image/png",
   ".ico": "image/x-icon",
+  ".wasm": "application/wasm",
 };
 
 /** Pages load nothing from elsewhere, run no inline script, and talk to this server alone. */
 const CSP = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; " +
   "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/** A worker has the policy of its own script: it alone may compile WebAssembly, which an engine without WebGPU is. */
+const SCRIPT_CSP = CSP.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'");
 
 /** Bytes per parameter of a state file: weights, two moments, and the exponents. */
 const STATE_BYTES_PER_PARAM = 13;
@@ -232,21 +236,38 @@ function invite({ shell, runName, operator }: AppOptions): Invite {
   const status = shell.status();
   const { config, spec } = shell.options;
   const stages = Math.max(1, status.stages.length, config.min_peers);
-  const whole = { index: 0, firstLayer: 0, endLayer: spec.n_layer, embed: true, head: true };
   const rows = config.batch_size * spec.block_size;
   const boundary = rows * spec.n_embd *
     (config.codec_forward === "raw32" ? 4 : config.codec_forward === "f16s" ? 2 : 1.03);
-  const activations = rows * spec.n_embd * 4 * 12 * Math.ceil(spec.n_layer / stages) * 4;
   // A stage's integer sum goes to its shadow, and the sum of another stage comes in.
   const sumBytes = config.reduce === "int8" ? 1 : 4;
   const shadowBytes = config.shadows ? 2 * sumBytes * status.params / stages : 0;
   return {
     ...{ runName, operator, state: status.state, params: status.params, dataset: config.dataset },
     peers: status.peers.length,
-    memoryBytes: Math.round(stageStateBytes(spec, whole) / stages + activations),
+    memoryBytes: typicalBytes({ spec, config }, stages),
     bytesPerStep: Math.round(boundary * 4 * config.gradient_accumulation_steps + shadowBytes),
     version: PROTOCOL_VERSION,
   };
+}
+
+/** Slots that a stage is likely to have: as many micro-batches are under way as there are stages, and one more. */
+function typicalBytes({ spec, config }: { spec: ModelSpec; config: RunConfig }, stages: number): number {
+  const layers = Math.max(1, Math.ceil(spec.n_layer / Math.min(stages, spec.n_layer)));
+  const stage = {
+    index: 0,
+    firstLayer: spec.n_layer - layers,
+    endLayer: spec.n_layer,
+    embed: false,
+    head: true,
+  };
+  const slots = Math.min(stages + 1, config.gradient_accumulation_steps);
+  const recompute = config.recompute === "auto" ? "none" : config.recompute;
+  return holderBytes({ ...stage, embed: layers === spec.n_layer }, { slots, recompute }, {
+    spec,
+    config,
+    kind: "wgsl",
+  });
 }
 
 /** A volunteer sees the run, not the other volunteers' addresses, links, log or files. */
@@ -299,7 +320,8 @@ async function servePage(webRoot: string, pathname: string): Promise<Response> {
   }
   try {
     const cache = wanted.startsWith("/assets/") ? "public, max-age=31536000, immutable" : "no-cache";
-    const headers = { "content-type": type, "content-security-policy": CSP, "cache-control": cache };
+    const policy = extname(path) === ".js" ? SCRIPT_CSP : CSP;
+    const headers = { "content-type": type, "content-security-policy": policy, "cache-control": cache };
     return new Response(await Deno.readFile(path), { headers });
   } catch {
     return problem(404, "usage", `there is nothing at ${pathname}`);

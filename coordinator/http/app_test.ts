@@ -142,6 +142,9 @@ Deno.test("http: pages carry a policy that allows this server alone", async () =
   const asset = await site.ask("/assets/app-1a2b.js");
   assert.match(asset.headers.get("cache-control") ?? "", /immutable/);
   assert.match(asset.headers.get("content-type") ?? "", /^text\/javascript/);
+  const script = asset.headers.get("content-security-policy") ?? "";
+  assert.match(script, /^default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; /);
+  assert.ok(!/unsafe|https?:|\*/.test(script.replace("'wasm-unsafe-eval'", "")), script);
   await asset.text();
 });
 

@@ -16,9 +16,9 @@ function askForState(site: Site): void {
     say(peer, { type: "message", peer, message: { type: "ready", gen: state.gen } });
   }
   const sums = { gradNormSq: 1, saturated: 0, nonFinite: 0 };
-  const { cut } = state.view!;
+  const { cut, gen } = state.view!;
   for (const [stage, peer] of ["a", "b"].entries()) {
-    const total = { type: "logged" as const, cut, step: 0, stage, hash: "t", ...sums };
+    const total = { type: "logged" as const, cut, gen, step: 0, stage, hash: "t", ...sums };
     say(peer, { type: "message", peer, message: total });
   }
   assert.equal(state.pending?.step, 1);

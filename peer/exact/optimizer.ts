@@ -27,7 +27,7 @@ export interface StepOptions {
 }
 
 /** What is the same for all values of a step; every field is an f32 value. */
-interface Factors {
+export interface Factors {
   clip: number;
   beta1: number;
   rest1: number;
@@ -64,8 +64,13 @@ export function totalNormSq(
     sums.set(tensor.name, (sums.get(tensor.name) ?? 0) + sum);
   }
   let norm = 0;
-  for (const sum of sums.values()) norm += Math.round(sum * NORM_GRID) / NORM_GRID;
+  for (const sum of sums.values()) norm += onNormGrid(sum);
   return norm;
+}
+
+/** A tensor's share of the squared norm as it is added to the others'. */
+export function onNormGrid(sum: number): number {
+  return Math.round(sum * NORM_GRID) / NORM_GRID;
 }
 
 /**
@@ -94,10 +99,15 @@ export function applyTotal(state: StageState, total: Int32Array, options: StepOp
  */
 export function nextExponent(exponent: number, peak: number, grid: Pick<Grid, "reduce" | "step">): number {
   const int8 = grid.reduce === "int8";
-  const least = int8 ? FINEST_EXPONENT : -EXPONENT_LIMIT;
+  const least = leastExponent(grid.reduce);
   const fallen = int8 && grid.step === 0 ? least : exponent - 1;
   const wanted = peak > 0 ? Math.max(ceilLog2(peak) + HEADROOM_BITS, fallen) : fallen;
   return Math.max(least, Math.min(EXPONENT_LIMIT, wanted));
+}
+
+/** Exponents of blocks never fall below this. */
+export function leastExponent(reduce: ReduceId): number {
+  return reduce === "int8" ? FINEST_EXPONENT : -EXPONENT_LIMIT;
 }
 
 /** What a total of 1 means in the mean gradient: 2^-k / N. */
@@ -105,7 +115,8 @@ function meanUnit(exponent: number, grid: Grid): number {
   return powerOfTwo(-gridShift(exponent, grid)) / grid.microBatches;
 }
 
-function stepFactors(step: number, options: StepOptions): Factors {
+/** The factors of the step that makes a state of `step` committed steps. */
+export function stepFactors(step: number, options: StepOptions): Factors {
   const { lr, gradNormSq, config } = options;
   assert(gradNormSq >= 0 && gradNormSq < Infinity, `squared gradient norm ${gradNormSq}`);
   const norm = Math.sqrt(gradNormSq);

@@ -10,7 +10,7 @@ import { Exported, Kept, Offer, RestoreFailed, type SnapshotOrder, Unkept } from
 import type { LossPoint, RunState } from "./status.ts";
 
 /** Raised whenever a message or frame changes meaning; both sides must agree exactly. */
-export const PROTOCOL_VERSION = 2;
+export const PROTOCOL_VERSION = 3;
 /** Without it one message could make the receiver hold arbitrary memory. */
 export const CONTROL_BYTES_MAX = 1 << 20;
 /** Longest SDP or candidate text that is carried; a real one is below 10 kB. */
@@ -40,7 +40,14 @@ const Hello = v.object({
   resume: v.optional(Resume),
   have: v.optional(HaveSchema),
 });
-const Measured = v.object({ type: v.literal("measured"), blockMs: measure, memoryBytes: measure });
+const Measured = v.object({
+  type: v.literal("measured"),
+  blockMs: measure,
+  memoryBytes: measure,
+  gpuOptimizer: v.optional(v.boolean()),
+  /** Which kernels its engine chose by measuring, for people. */
+  kernels: v.optional(text),
+});
 const Heartbeat = v.object({
   type: v.literal("heartbeat"),
   stepMs: measure,
@@ -65,6 +72,7 @@ const Ready = v.object({ type: v.literal("ready"), gen: count });
 const Logged = v.object({
   type: v.literal("logged"),
   cut: count,
+  gen: count,
   step: count,
   stage: small,
   hash: id,
@@ -91,11 +99,12 @@ const Evaluated = v.object({
 const Applied = v.object({
   type: v.literal("applied"),
   cut: count,
+  gen: count,
   step: count,
   stage: small,
   hash: id,
 });
-const Warm = v.object({ type: v.literal("warm"), cut: count, stage: small });
+const Warm = v.object({ type: v.literal("warm"), cut: count, gen: count, stage: small });
 const WantTotal = v.object({ type: v.literal("want-total"), cut: count, step: count, stage: small });
 const NoTotal = v.object({ type: v.literal("no-total"), cut: count, step: count, stage: small, to: id });
 const WantState = v.object({ type: v.literal("want-state"), cut: count, stage: small, reason: text });

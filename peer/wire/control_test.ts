@@ -35,7 +35,13 @@ const PEER_SAMPLES: PeerSamples = {
     resume: { peer: "tab-1", ticket: "t", epoch: "e" },
     have: { cut: 1, stages: [{ stage: 0, step: 5, hash: "h", logged: true }] },
   },
-  measured: { type: "measured", blockMs: 1.5, memoryBytes: 4e9 },
+  measured: {
+    type: "measured",
+    blockMs: 1.5,
+    memoryBytes: 4e9,
+    gpuOptimizer: true,
+    kernels: "nn quads 16x16 3.1 GFLOP/s",
+  },
   heartbeat: {
     ...{ type: "heartbeat", stepMs: 0, bytesUp: 2 ** 40, bytesDown: 1, direct: 2, relayed: 0, hidden: true },
     ...{
@@ -50,12 +56,22 @@ const PEER_SAMPLES: PeerSamples = {
   signal: { type: "signal", peer: "tab-1", data: "7|offer" },
   ready: { type: "ready", gen: 0xffffffff },
   logged: {
-    ...{ type: "logged", cut: 1, step: 2, stage: 3, hash: "h", gradNormSq: 0.5, saturated: 5, nonFinite: 6 },
+    ...{
+      type: "logged",
+      cut: 1,
+      gen: 4,
+      step: 2,
+      stage: 3,
+      hash: "h",
+      gradNormSq: 0.5,
+      saturated: 5,
+      nonFinite: 6,
+    },
   },
   losses: { type: "losses", cut: 1, step: 2, stage: 3, microBatches: [0, 255], losses: [-1.5, 2.25] },
   evaluated: { type: "evaluated", gen: 1, step: 2, stage: 3, lossSum: 2.25, lossCount: 4 },
-  applied: { type: "applied", cut: 1, step: 2, stage: 3, hash: "h" },
-  warm: { type: "warm", cut: 1, stage: 3 },
+  applied: { type: "applied", cut: 1, gen: 4, step: 2, stage: 3, hash: "h" },
+  warm: { type: "warm", cut: 1, gen: 4, stage: 3 },
   "want-total": { type: "want-total", cut: 1, step: 2, stage: 3 },
   "no-total": { type: "no-total", cut: 1, step: 2, stage: 3, to: "tab-4" },
   "want-state": { type: "want-state", cut: 1, stage: 3, reason: "404" },
@@ -75,7 +91,11 @@ const PEER_SAMPLES: PeerSamples = {
 
 const FILE = { stage: 1, firstLayer: 1, endLayer: 2, embed: false, head: true, bytes: 9, hash: "h" };
 const VIEW = {
-  ...{ gen: 2, cut: 1, baseStep: 0, stages: [], schedule: "dynamic" as const },
+  ...{ gen: 2, cut: 1, baseStep: 0, schedule: "dynamic" as const },
+  stages: [{
+    ...{ index: 0, firstLayer: 0, endLayer: 2, embed: true, head: true, inflight: 3 },
+    ...{ recompute: "attention" as const, replicas: [{ peer: "a", microBatches: [0, 1] }] },
+  }],
   ...{ codecForward: "raw32" as const, codecBackward: "f16s" as const },
 };
 

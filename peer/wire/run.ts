@@ -24,6 +24,14 @@ export type CodecId = "raw32" | "f16s" | "i8b64";
  */
 export type ReduceId = "int8" | "raw32";
 export type ScheduleId = "gpipe" | "1f1b" | "dynamic";
+/** What a stage computes again in its backward instead of keeping: nothing, the attention, or all but a layer's input. */
+export type RecomputeId = "none" | "attention" | "block";
+
+/**
+ * Where a stage's gradients are summed and its step is made. exact: in integers on the CPU, the same bits for every holder. gpu:
+ * in f32 where the gradients are, for a stage that has one holder.
+ */
+export type OptimizerId = "exact" | "gpu";
 
 export interface IceServer {
   urls: string | string[];
@@ -80,6 +88,10 @@ export interface RunConfig {
   codec_backward: CodecId;
   /** What replicas exchange of their weight gradients. */
   reduce: ReduceId;
+  /** Activations that are computed again to save memory; auto: as little as the peers' memory allows, stage by stage. */
+  recompute: RecomputeId | "auto";
+  /** auto: on the GPU where a stage has one holder whose engine can. */
+  optimizer: "auto" | "exact";
   iceServers: IceServer[];
 }
 
@@ -105,6 +117,10 @@ export interface StagePlan extends StageSpec {
   replicas: ReplicaPlan[];
   /** Forwards allowed in flight (F started, B not done) per replica; also the number of activation slots. */
   inflight: number;
+  /** Absent: none. */
+  recompute?: RecomputeId;
+  /** gpu only while one peer holds the stage: a further holder ends it, for the rest of the cut. Absent: exact. */
+  optimizer?: OptimizerId;
 }
 
 /** Who does what, from `baseStep` on. Peers never plan; they execute the view of the newest generation. */

@@ -16,6 +16,8 @@ export interface PeerStatus {
   runtime: string;
   adapter: string;
   engine: string;
+  /** Which kernels for matrix products it chose by measuring, in words; absent where its engine chooses none. */
+  kernels?: string;
   /** What it does now, in words a person reads: "stage 2, layers 3-4", "spare", "joining", "paused". */
   role: string;
   stage: number | null;
@@ -210,15 +212,25 @@ export interface Invite {
   version: number;
 }
 
-/** Which arithmetic a tab computes with: WebGPU, or the double-precision one that gives the same bits everywhere. */
-export type TabEngine = "wgsl" | "cpu";
+/**
+ * What may compute a peer's stages: our WebGPU kernels, tfjs on WebAssembly or on WebGPU, or the double-precision engine
+ * that gives the same bits everywhere.
+ */
+export const ENGINES = ["wgsl", "tfjs-wasm", "tfjs-webgpu", "cpu"] as const;
+export type EngineName = typeof ENGINES[number];
+/** auto: the quicker of `wgsl` and `tfjs-wasm` on this computer. */
+export type EngineWish = EngineName | "auto";
+
+export function isEngineWish(text: string): text is EngineWish {
+  return text === "auto" || (ENGINES as readonly string[]).includes(text);
+}
 
 /** The worker's side of Comlink; the page calls nothing else of peer/. */
 export interface TabPeer {
   inspect(): Promise<TabInspection>;
-  /** The click: joins the run, with WebGPU unless `engine` says otherwise. `onSnapshot` comes at most four times a second. */
+  /** The click: joins the run, with the quickest engine unless `engine` names one. `onSnapshot` comes at most four times a second. */
   start(
-    options: { origin: string; token: string; engine?: TabEngine },
+    options: { origin: string; token: string; engine?: EngineWish },
     onSnapshot: (snapshot: TabSnapshot) => void,
   ): Promise<void>;
   /** The page is going away: tells the coordinator and the other peers before the call returns, on every way there is. */

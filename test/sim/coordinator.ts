@@ -162,8 +162,8 @@ export class CoordinatorProcess {
     return peersOf(view).flatMap((id) => {
       const peer = this.core.state.peers[id];
       if (peer === undefined) return [];
-      const { runtime, adapter, engine, name, blockMs, memoryBytes } = peer;
-      const basics = { id, runtime, adapter, engine, name, blockMs, memoryBytes };
+      const { runtime, adapter, engine, name, blockMs, memoryBytes, gpuOptimizer = false } = peer;
+      const basics = { id, runtime, adapter, engine, name, blockMs, memoryBytes, gpuOptimizer };
       return [{ ...basics, ticket: id, incarnation: 1 }];
     });
   }

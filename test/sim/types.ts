@@ -20,6 +20,8 @@ export interface WorldOptions {
   peers: number;
   /** Default: the CPU engine. */
   createEngine?: (build: StageBuild) => Promise<StageEngine>;
+  /** Peers say that their engines can make a stage's steps (StageOptimizer). Default false. */
+  gpuOptimizer?: boolean;
   /** Frames travel as bytes, encoded, checksummed and decoded. Default true; false saves a tenth of the time. */
   bytes?: boolean;
 }

@@ -204,7 +204,8 @@ export class World {
     this.process.take({ type: "join", peer: info });
     const peer = this.peers.get(id)!;
     peer.seen = { epoch: this.process.epoch, committed: 0 };
-    this.#say(id, { type: "measured", blockMs: 5 + this.random() * 20, memoryBytes: 1e9 });
+    const { gpuOptimizer = false } = this.options;
+    this.#say(id, { type: "measured", blockMs: 5 + this.random() * 20, memoryBytes: 1e9, gpuOptimizer });
     this.#every(BEAT_MS, () => this.#beat(id), () => this.peers.get(id)!.dead);
   }
 

@@ -123,7 +123,7 @@ export class RunHarness {
     const stage = changes.stage ?? stagesOf(this.state.view!, peer)[0]?.index ?? 0;
     const step = this.state.round?.step ?? this.state.committed;
     const sums = { gradNormSq: 1, saturated: 0, nonFinite: 0 };
-    const where = { cut: this.cut, step, stage, hash: `total ${stage}` };
+    const where = { cut: this.cut, gen: this.gen, step, stage, hash: `total ${stage}` };
     return this.say(peer, { type: "logged", ...where, ...sums, ...changes });
   }
 
@@ -179,13 +179,13 @@ export class RunHarness {
     changes: Partial<Extract<PeerMessage, { type: "applied" }>> = {},
   ): RunEffect[] {
     const step = changes.step ?? this.state.committed - 1;
-    const base = { cut: this.cut, step, stage, hash: stateName(step + 1, stage) };
+    const base = { cut: this.cut, gen: this.gen, step, stage, hash: stateName(step + 1, stage) };
     return this.say(peer, { type: "applied", ...base, ...changes });
   }
 
   /** The peer's engine for the stage is built. */
   warm(peer: string, stage: number): RunEffect[] {
-    return this.say(peer, { type: "warm", cut: this.cut, stage });
+    return this.say(peer, { type: "warm", cut: this.cut, gen: this.gen, stage });
   }
 
   /** All stages asked for are uploaded. */

@@ -1,0 +1,45 @@
+// What an engine is built from, and when a view's plan needs another engine than the one that is there.
+import assert from "node:assert/strict";
+import { readConfig } from "./model/config.ts";
+import { specOf } from "./model/layout.ts";
+import { buildOf, type HolderOptions, instanceKey } from "./load.ts";
+import type { StagePlan, View } from "./wire/run.ts";
+
+const config = readConfig({ batch_size: 3 });
+const options: HolderOptions = {
+  ...{ self: "a", config, spec: specOf(config, 20), corpus: new Uint8Array(0) },
+  createEngine: () => Promise.reject(new Error("not asked for")),
+  fetchState: () => Promise.reject(new Error("not asked for")),
+};
+const plan: StagePlan = {
+  ...{ index: 1, firstLayer: 1, endLayer: 3, embed: false, head: false, inflight: 4 },
+  replicas: [{ peer: "a", microBatches: [0] }, { peer: "b", microBatches: [] }],
+};
+const view: View = {
+  ...{ gen: 2, cut: 2, baseStep: 0, stages: [plan], schedule: "dynamic" },
+  ...{ codecForward: "i8b64", codecBackward: "f16s" },
+};
+
+Deno.test("load: an engine is built as the plan says, without recomputation where the plan says nothing", () => {
+  assert.deepEqual(buildOf(options, plan, view), {
+    ...{ spec: options.spec, stage: { index: 1, firstLayer: 1, endLayer: 3, embed: false, head: false } },
+    ...{ batchSize: 3, slots: 4, codecForward: "i8b64", codecBackward: "f16s", recompute: "none" },
+    optimizer: "exact",
+  });
+  assert.equal(buildOf(options, { ...plan, recompute: "block" }, view).recompute, "block");
+});
+
+Deno.test("load: an engine is kept only for the same layers, slots, codecs, recomputation and role", () => {
+  const key = instanceKey(plan, view, "a");
+  assert.equal(instanceKey({ ...plan, recompute: "none" }, { ...view, gen: 3 }, "a"), key);
+  const others = [
+    instanceKey({ ...plan, recompute: "block" }, view, "a"),
+    instanceKey({ ...plan, recompute: "attention" }, view, "a"),
+    instanceKey({ ...plan, optimizer: "gpu" }, view, "a"),
+    instanceKey({ ...plan, inflight: 3 }, view, "a"),
+    instanceKey({ ...plan, endLayer: 2 }, view, "a"),
+    instanceKey(plan, { ...view, codecBackward: "i8b64" }, "a"),
+    instanceKey(plan, view, "b"),
+  ];
+  assert.equal(new Set([key, ...others]).size, others.length + 1);
+});
