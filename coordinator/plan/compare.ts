@@ -91,8 +91,9 @@ export function compareSchedules(setting: Setting): (ComparedSchedule | RuledOut
       setting,
       () => pipeDream2bw(P, N, { steps: ASYNC_STEPS, warmUp: (p) => Math.min(N, aware(p)) }),
     ),
-    dynamicRow("dynamic, fused backward", setting, true),
-    dynamicRow("dynamic", setting, false),
+    dynamicRow("dynamic, fused backward", setting, { fusedBackward: true }),
+    dynamicRow("dynamic", setting, {}),
+    dynamicRow("dynamic, every slot", setting, { everySlot: true }),
   ];
 }
 
@@ -119,11 +120,17 @@ function staticRow(
   return rowOf(name, setting, { result, unit: share / chunks, weights, schedule });
 }
 
-function dynamicRow(name: string, setting: Setting, fusedBackward: boolean): ComparedSchedule {
+/** `everySlot`: memory holds the whole step, so nothing but the inputs keeps a forward waiting. */
+function dynamicRow(
+  name: string,
+  setting: Setting,
+  { fusedBackward = false, everySlot = false }: { fusedBackward?: boolean; everySlot?: boolean },
+): ComparedSchedule {
   const { stages: P, microBatches: N, latency, transfer } = setting;
   const filled = (count: number, value: number) => new Array<number>(count).fill(value);
   const hops = filled(P - 1, latency + transfer);
-  const caps = inflightCaps(filled(P, workOf(setting)), hops, N, { transfers: filled(P - 1, transfer) });
+  const covering = inflightCaps(filled(P, workOf(setting)), hops, N, { transfers: filled(P - 1, transfer) });
+  const caps = everySlot ? filled(P, N) : covering;
   // A weight gradient that waits keeps its activations, so every stage may hold as many as the first one.
   const slots = fusedBackward ? caps : filled(P, caps[0]!);
   const result = simulatePipeline("dynamic", singleReplicas(N, caps, slots), {

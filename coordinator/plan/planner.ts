@@ -11,8 +11,8 @@ import { predict, type Prediction } from "./planner_predict.ts";
 import { reasonsFor, suggestBatch } from "./planner_reasons.ts";
 import { type Judged, judged, refine } from "./planner_refine.ts";
 import { type Candidate, candidateOf, searchLayouts } from "./planner_search.ts";
-import { type Held, holderStages } from "./planner_shadows.ts";
-import type { BoundaryCodecs, Infeasible, Plan, PlanRequest } from "./planner_types.ts";
+import { type Held, type HolderStages, holderStages, widened } from "./planner_shadows.ts";
+import type { BoundaryCodecs, Infeasible, Plan, PlannedStage, PlanRequest } from "./planner_types.ts";
 
 /** More peers than this take longer than planning may. */
 export const PLANNED_PEERS_MAX = 256;
@@ -20,6 +20,9 @@ export const PLANNED_PEERS_MAX = 256;
 const SIMULATED_OPS = 70_000;
 /** A schedule must be this much faster than the dynamic order to be chosen instead: it is less patient with surprises. */
 const SCHEDULE_GAIN = 0.97;
+
+/** More slots must shorten a step this much; memory that is not used keeps a peer's owner content. */
+const SLOTS_GAIN = 0.99;
 
 /** What the search settled on; the plan is made from it. */
 export interface Settled {
@@ -128,16 +131,36 @@ function chooseSchedule(model: CostModel, { candidate, prediction }: Judged, wan
 
 /** The plan of what the search settled on. `held`: who has which layers now, so that shadows stay where they are. */
 export function planOf(settled: Settled, held?: Held): Plan {
-  const { model, prediction, codecs, schedules } = settled;
-  const { stages, spares, unprotected } = holderStages(model, prediction, held);
+  const { model, codecs, schedules } = settled;
+  const holders = holderStages(model, settled.prediction, held);
+  const { stages, prediction } = roomier(settled, holders);
+  const final = { ...settled, prediction };
   return {
-    ...{ kind: "plan", stages, spares, codecs, schedules },
+    ...{ kind: "plan", stages, codecs },
+    spares: holders.spares,
+    schedules: schedules.map(({ schedule, seconds }) => ({
+      ...{ schedule, seconds: schedule === prediction.schedule ? prediction.seconds : seconds },
+    })),
     schedule: prediction.schedule,
     seconds: prediction.seconds,
     bubble: prediction.bubble,
     batchSuggestion: suggestBatch(settled),
-    reasons: reasonsFor(settled, { stages, spares, unprotected }),
+    reasons: reasonsFor(final, { ...holders, stages }),
   };
+}
+
+/** The stages with every slot that memory has left, if a step is then worth it; with the slots they have otherwise. */
+function roomier(
+  settled: Settled,
+  holders: HolderStages,
+): { stages: PlannedStage[]; prediction: Prediction } {
+  const { model, candidate, prediction, codecs } = settled;
+  const same = { stages: holders.stages, prediction };
+  const wide = prediction.schedule === "dynamic" ? widened(model, holders) : null;
+  if (wide === null) return same;
+  const stages = prediction.stages.map((stage, s) => ({ ...stage, inflight: wide[s]!.inflight }));
+  const next = predict(model, candidate, "dynamic", { codecs, stages });
+  return next.seconds < prediction.seconds * SLOTS_GAIN ? { stages: wide, prediction: next } : same;
 }
 
 /** What the search would have settled on, had it found this layout: the same schedule and codecs as a former plan. */

@@ -7,6 +7,8 @@ import type { PlannedStage } from "./planner_types.ts";
 export interface HolderStages {
   stages: PlannedStage[];
   spares: string[];
+  /** Bytes that each peer has left. */
+  left: number[];
   /** Stages that got no second holder although the run wants one, and the bytes that it would take. */
   unprotected: { stage: number; bytes: number }[];
 }
@@ -43,7 +45,30 @@ export function holderStages(model: CostModel, prediction: Prediction, held: Hel
   });
   const unprotected = model.request.config.shadows ? addShadows(model, stages, { room, held }) : [];
   const spares = peers.filter((_, i) => room.layers[i] === 0).map((peer) => peer.id);
-  return { stages, spares, unprotected };
+  return { stages, spares, unprotected, left: room.left };
+}
+
+/**
+ * The stages with as many slots as the memory that is left allows, first stages first, since theirs is the longest round trip;
+ * null if nobody has room for more. The dynamic order gains from slots beyond its in-flight caps, because weight gradients
+ * that wait for a gap hold theirs.
+ */
+export function widened(model: CostModel, { stages, left }: HolderStages): PlannedStage[] | null {
+  const index = new Map(model.request.peers.map(({ id }, i) => [id, i]));
+  const room = [...left];
+  const wide = stages.map((stage): PlannedStage => {
+    const range = { first: stage.firstLayer, end: stage.endLayer };
+    const holders = [...stage.replicas.map(({ peer }) => peer), ...stage.shadows].map((id) => index.get(id)!);
+    const bytes = (peer: number, slots: number) =>
+      model.bytes(peer, range, { slots, recompute: stage.recompute });
+    const more = (peer: number, slots: number) => bytes(peer, slots) - bytes(peer, stage.inflight);
+    let slots = Math.max(...stage.replicas.map(({ microBatches }) => microBatches.length));
+    while (slots > stage.inflight && !holders.every((peer) => more(peer, slots) <= room[peer]!)) slots--;
+    if (slots <= stage.inflight) return stage;
+    for (const peer of holders) room[peer]! -= more(peer, slots);
+    return { ...stage, inflight: slots, bytes: Math.max(...holders.map((peer) => bytes(peer, slots))) };
+  });
+  return wide.some(({ inflight }, s) => inflight > stages[s]!.inflight) ? wide : null;
 }
 
 /**

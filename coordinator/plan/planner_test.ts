@@ -154,6 +154,16 @@ Deno.test("where memory holds a single micro-batch, a fixed order may be faster,
   assert.equal(planOf({ ...asked, schedule: "dynamic" }).schedule, "dynamic");
 });
 
+Deno.test("memory that is left becomes slots, where the dynamic order gains from them", () => {
+  const config = { n_stage: 4, gradient_accumulation_steps: 32, shadows: false };
+  const asked = equalPeers([40, 40, 40, 40], config);
+  const inflight = (latency: number) =>
+    planOf({ ...asked, link: () => ({ latency, bytesPerS: 1e8 }) }).stages.map((stage) => stage.inflight);
+  assert.deepEqual(inflight(0.1), [32, 32, 32, 32]);
+  // Without latency nothing is gained, so the memory stays the owner's.
+  assert.ok(Math.max(...inflight(0)) <= 8, `${inflight(0)}`);
+});
+
 Deno.test("peers that cannot reach one another are not neighbours", () => {
   const asked = equalPeers([4, 4, 4]);
   const cut = (from: string, to: string) => `${from}${to}`.includes("id0") && `${from}${to}`.includes("id1");

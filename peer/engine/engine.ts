@@ -64,7 +64,7 @@ export interface StageOptimizer {
   /** W: adds the slot's weight gradient to the sum; frees the slot. */
   addGradient(slot: number): Promise<void>;
   facts(microBatches: number): Promise<GradientFacts>;
-  /** One step with the sum, on a state of `step` committed steps; also after facts() of the same sum only. */
+  /** One step with the sum that facts() was asked of last, on a state of `step` committed steps. */
   apply(step: number, options: StepOptions): Promise<void>;
   /** The state as it is now. */
   read(): Promise<StateValues>;
