@@ -122,7 +122,7 @@ Deno.test("shell: a commit is on disk before anybody hears of it", async () => {
 Deno.test("shell: a view is kept with the tickets of its members and told with the run's epoch", async () => {
   await using bench = await openBench();
   const about = { runtime: "deno" as const, adapter: "a", engine: "e", name: "n" };
-  const measures = { blockMs: 3, memoryBytes: 9 };
+  const measures = { blockMs: 3, memoryBytes: 9, gpuOptimizer: false };
   bench.shell.core.state.peers["deno-1"] = {
     ...{ id: "deno-1", ...about, ...measures, joinedAt: 0, heardAt: 0, paused: false, leaving: false },
     ...{ hidden: false, stepMs: 0, bytesUp: 0, bytesDown: 0, direct: 0, relayed: 0 },

@@ -94,12 +94,14 @@ export function complete(turn: Turn): void {
   else afterBoundary(turn);
 }
 
-/** A further complete source; the oldest one and its files are let go of. */
+/** A further complete source; the oldest one is let go of, and so are files that nobody needs. */
 export function addSource(turn: Turn, source: StateSource): void {
   const { s } = turn;
   s.snapshots.push(source);
   while (s.snapshots.length > SNAPSHOTS_KEPT) s.snapshots.shift();
-  const oldest = Math.min(s.snapshots[0]!.step, s.source?.step ?? Infinity);
+  // A learner may be fetching a state that is older by now; its transfer has an end.
+  const learning = s.transfers.filter((it) => it.file !== null).map((it) => it.step);
+  const oldest = Math.min(s.snapshots[0]!.step, s.source?.step ?? Infinity, ...learning);
   turn.out.push({ do: "forget", before: oldest });
 }
 

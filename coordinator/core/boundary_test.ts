@@ -127,6 +127,25 @@ Deno.test("boundary: two complete snapshots are kept for peers that still load t
   assert.equal(run.did("forget").at(-1)!.before, 3);
 });
 
+Deno.test("boundary: a state that a learner may still be fetching is not forgotten under it", () => {
+  const run = alone({ snapshot_interval: 1 });
+  run.commit();
+  run.store();
+  run.join("late");
+  run.commit();
+  run.store();
+  const offered = run.sent("state").find(({ to }) => to === "late")!;
+  for (let step = 3; step <= 5; step++) {
+    run.commit();
+    run.store();
+  }
+  assert.equal(run.did("forget").at(-1)!.before, offered.step);
+  run.gone("late");
+  run.commit();
+  run.store();
+  assert.ok(run.did("forget").at(-1)!.before > offered.step);
+});
+
 Deno.test("boundary: a sample is written at each evaluation, once", () => {
   const run = alone({ eval_interval: 1, sample_chars: 5, n_stage: 0 });
   run.commit();
