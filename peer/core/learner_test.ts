@@ -132,3 +132,14 @@ Deno.test("learner: a peer that holds one stage may learn another, at its own st
   assert.ok(jobs.includes("adopt"));
   assert.equal(peer.instance(1).step, 0);
 });
+
+Deno.test("learner: an engine that was built for the stage as it was held before is told to nobody", () => {
+  const peer = PeerHarness.inRound("e");
+  peer.amend(["a:02 b:13", "c:0 d:13 e:2"]);
+  assert.equal(peer.state.busy?.job, "engine");
+  peer.amend(["a:02 b:13", "c:02 d:13"]);
+  peer.amend(["a:02 b:13", "c:02 d:13 e?"]);
+  assert.equal(peer.instance(1).step, null, "it learns the stage anew");
+  assert.deepEqual(said(peer.finish()).filter((message) => message.type === "warm"), []);
+  assert.equal(peer.instance(1).engine, "none");
+});
