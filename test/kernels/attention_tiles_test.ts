@@ -1,16 +1,19 @@
-// The attention kernels in register tiles (software adapters, narrow heads) and in workgroup memory (GPUs) against the same
-// reference as the plain ones. Chosen here by hand: which adapter gets them is decided by attentionKernels, also tested here.
+// The attention kernels in register tiles (software adapters, narrow and wide heads) and in workgroup memory (GPUs) against
+// the same reference as the plain ones. Chosen here by hand: which adapter gets them is decided by attentionKernels, also tested here.
 import assert from "node:assert/strict";
 import {
   attentionForwardFlashSpec,
   attentionForwardSpec,
   attentionForwardTiledSpec,
+  attentionForwardTiledWideSpec,
   type AttentionKernels,
   attentionKernels,
   attentionKeyValueGradFlashSpec,
   attentionKeyValueGradTiledSpec,
+  attentionKeyValueGradTiledWideSpec,
   attentionQueryGradFlashSpec,
   attentionQueryGradTiledSpec,
+  attentionQueryGradTiledWideSpec,
 } from "../../peer/gpu/kernels/attention.ts";
 import { rotaryTable } from "../../peer/gpu/kernels/rotary.ts";
 import { attentionBackward, attentionForward } from "../../shaders/reference/attention.ts";
@@ -40,6 +43,13 @@ const heads: Heads[] = [
   [2, 64, 4, 2, 32],
   [1, 9, 2, 1, 128],
 ].map(([B = 0, T = 0, H = 0, Hk = 0, D = 0]) => ({ B, T, H, Hk, D }));
+
+/** What the wide tiles take, to their widest. */
+const wideHeads: Heads[] = [
+  ...heads.filter(({ D }) => D <= 64),
+  { B: 1, T: 1, H: 2, Hk: 1, D: 64 },
+  { B: 2, T: 9, H: 4, Hk: 2, D: 64 },
+];
 
 /** Around the 32 rows of a workgroup and the 32 columns of a chunk, and several of both. */
 const longer: Heads[] = [
@@ -84,6 +94,12 @@ const tiled: AttentionKernels = {
   forward: attentionForwardTiledSpec,
   queryGrad: attentionQueryGradTiledSpec,
   keyValueGrad: attentionKeyValueGradTiledSpec,
+  overrides: {},
+};
+const wide: AttentionKernels = {
+  forward: attentionForwardTiledWideSpec,
+  queryGrad: attentionQueryGradTiledWideSpec,
+  keyValueGrad: attentionKeyValueGradTiledWideSpec,
   overrides: {},
 };
 const flash: AttentionKernels = {
@@ -141,8 +157,12 @@ async function testCausal({ forward, overrides }: AttentionKernels, shape: Heads
   assert.notDeepEqual(after.subarray(from, to), before.subarray(from, to));
 }
 
-for (const [name, kernels] of Object.entries({ tiled, flash })) {
-  const all = name === "flash" ? [...heads, ...longer] : heads;
+const families = [
+  { name: "tiled", kernels: tiled, all: heads },
+  { name: "tiled_wide", kernels: wide, all: wideHeads },
+  { name: "flash", kernels: flash, all: [...heads, ...longer] },
+];
+for (const { name, kernels, all } of families) {
   Deno.test(onAdapter(gpu, `attention_forward_${name} equals the reference`), async () => {
     for (const shape of all) {
       for (const variant of variants(kernels, shape)) await testForward(variant, shape);
@@ -184,7 +204,8 @@ Deno.test(
 Deno.test("who gets which attention kernels", () => {
   assert.equal(attentionKernels(16, true).forward, attentionForwardTiledSpec);
   assert.deepEqual(attentionKernels(16, true).overrides, {});
-  assert.equal(attentionKernels(64, true).forward, attentionForwardSpec);
+  for (const D of [24, 32, 64]) assert.deepEqual(attentionKernels(D, true), wide);
+  assert.equal(attentionKernels(72, true).forward, attentionForwardSpec);
   assert.equal(attentionKernels(12, true).forward, attentionForwardSpec);
   assert.equal(attentionKernels(12, false).forward, attentionForwardSpec);
   assert.deepEqual(attentionKernels(12, false).overrides, { headDim: 12 });

@@ -4,12 +4,19 @@
 import forwardWgsl from "../../../shaders/attention_forward.wgsl" with { type: "text" };
 import forwardFlashWgsl from "../../../shaders/attention_forward_flash.wgsl" with { type: "text" };
 import forwardTiledWgsl from "../../../shaders/attention_forward_tiled.wgsl" with { type: "text" };
+import forwardTiledWideWgsl from "../../../shaders/attention_forward_tiled_wide.wgsl" with { type: "text" };
 import keyValueGradWgsl from "../../../shaders/attention_keyvalue_grad.wgsl" with { type: "text" };
 import keyValueGradFlashWgsl from "../../../shaders/attention_keyvalue_grad_flash.wgsl" with { type: "text" };
 import keyValueGradTiledWgsl from "../../../shaders/attention_keyvalue_grad_tiled.wgsl" with { type: "text" };
+import keyValueGradTiledWideWgsl from "../../../shaders/attention_keyvalue_grad_tiled_wide.wgsl" with {
+  type: "text",
+};
 import queryGradWgsl from "../../../shaders/attention_query_grad.wgsl" with { type: "text" };
 import queryGradFlashWgsl from "../../../shaders/attention_query_grad_flash.wgsl" with { type: "text" };
 import queryGradTiledWgsl from "../../../shaders/attention_query_grad_tiled.wgsl" with { type: "text" };
+import queryGradTiledWideWgsl from "../../../shaders/attention_query_grad_tiled_wide.wgsl" with {
+  type: "text",
+};
 import type { KernelSpec } from "../kernel.ts";
 import { spreadWorkgroups } from "../library.ts";
 import { bindings, cover, u32Params } from "./define.ts";
@@ -61,7 +68,9 @@ export const attentionKeyValueGradSpec: KernelSpec = {
 /** Rows of one invocation of the tiled kernels; fixed in the WGSL. */
 const TILE_ROWS = 4;
 /** Widest head that gets the tiled kernels: they recompute the scores for every 16 columns. */
-const TILED_HEAD_DIM_MAX = 32;
+const TILED_HEAD_DIM_MAX = 16;
+/** Widest head of the wide tiled kernels: the size of their private arrays, QUADS in the WGSL. */
+const TILED_WIDE_HEAD_DIM_MAX = 64;
 
 /** Workgroups for one invocation per four rows of a sequence and `heads`. */
 function coverTiles(
@@ -97,6 +106,27 @@ export const attentionKeyValueGradTiledSpec: KernelSpec = {
   wgsl: keyValueGradTiledWgsl,
   overrides: { workgroupSize: 16 },
   workgroups: (params, overrides) => coverTiles(params, params.Hk ?? 0, overrides),
+};
+
+/** attention_forward where D divides by 4 and is at most 64. */
+export const attentionForwardTiledWideSpec: KernelSpec = {
+  ...attentionForwardTiledSpec,
+  name: "attention_forward_tiled_wide",
+  wgsl: forwardTiledWideWgsl,
+};
+
+/** attention_query_grad where D divides by 8 and is at most 64. */
+export const attentionQueryGradTiledWideSpec: KernelSpec = {
+  ...attentionQueryGradTiledSpec,
+  name: "attention_query_grad_tiled_wide",
+  wgsl: queryGradTiledWideWgsl,
+};
+
+/** attention_keyvalue_grad where D divides by 8 and is at most 64. */
+export const attentionKeyValueGradTiledWideSpec: KernelSpec = {
+  ...attentionKeyValueGradTiledSpec,
+  name: "attention_keyvalue_grad_tiled_wide",
+  wgsl: keyValueGradTiledWideWgsl,
 };
 
 /** Rows of a workgroup of the flash kernels; fixed in the WGSL. */
@@ -147,8 +177,9 @@ export interface AttentionKernels {
 
 /**
  * The quickest kernels for heads of width D. Register tiles pay on a software adapter, where loads are what takes the
- * time (half of it on SwiftShader, two thirds on llvmpipe). A GPU wants its rows' keys in workgroup memory, which on a
- * software adapter is no quicker than any other and whose barriers are slow.
+ * time (half of it on SwiftShader, two thirds on llvmpipe). A wide head's rows are kept in private memory, so that its
+ * scores are computed once; up to 16 columns fit the tiles at once, and memory would only cost. A GPU wants its rows'
+ * keys in workgroup memory, which on a software adapter is no quicker than any other and whose barriers are slow.
  */
 export function attentionKernels(D: number, software: boolean): AttentionKernels {
   const plain = {
@@ -166,7 +197,15 @@ export function attentionKernels(D: number, software: boolean): AttentionKernels
       overrides: attentionOverrides(D, software),
     };
   }
-  if (D > TILED_HEAD_DIM_MAX) return plain;
+  if (D > TILED_WIDE_HEAD_DIM_MAX) return plain;
+  if (D > TILED_HEAD_DIM_MAX) {
+    return {
+      forward: attentionForwardTiledWideSpec,
+      queryGrad: attentionQueryGradTiledWideSpec,
+      keyValueGrad: attentionKeyValueGradTiledWideSpec,
+      overrides: {},
+    };
+  }
   return {
     forward: attentionForwardTiledSpec,
     queryGrad: attentionQueryGradTiledSpec,
