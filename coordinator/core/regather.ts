@@ -13,6 +13,7 @@ import { evict, restart } from "./recovery.ts";
 import type { PeerBasics, RunRecord } from "./run_record.ts";
 import { type PeerRecord, type RunCoreState, zeroCounters } from "./run_state.ts";
 import { withoutPeer } from "./shares.ts";
+import { settleRequests } from "./totals.ts";
 import { note, setPhase, setStatus, type Turn } from "./turn.ts";
 
 /** Peers knock every few seconds; who has not come back by then is done without, if the others hold everything. */
@@ -102,6 +103,8 @@ function goOn(turn: Turn): void {
   for (const stage of stages) {
     for (const { peer, learning } of stage.replicas) if (learning) startTransfer(turn, stage.index, peer);
   }
+  // Whoever asked for a total before the others were back waits for it still.
+  settleRequests(turn);
   if (s.committed >= s.target) return afterBoundary(turn);
   // The step that was open goes on; nothing else may come between.
   openRound(turn, "train");

@@ -58,6 +58,16 @@ Deno.test("regather: with everybody back the step that was open goes on, under a
   assert.equal(run.state.committed, 4);
 });
 
+Deno.test("regather: who asked for a total before anybody had it gets it once the others are back", () => {
+  const { record } = killed();
+  const run = RunHarness.restored(record);
+  back(run, "a", { step: 2 });
+  const asked = run.say("a", { type: "want-total", cut: run.cut, step: 2, stage: 0 });
+  assert.deepEqual(run.totalsAsked(asked), []);
+  const effects = ["b", "c", "d"].flatMap((peer) => back(run, peer));
+  assert.deepEqual(run.totalsAsked(effects), ["c to a: stage 0, step 2"]);
+});
+
 Deno.test("regather: the newest commit is said again, to everybody, before the view", () => {
   const { record } = killed();
   const run = RunHarness.restored(record);

@@ -62,6 +62,17 @@ Deno.test("links: over a link that is open again goes what the open step has sen
   assert.deepEqual(sends(peer.link("c")), [], "opened twice, without having been closed");
 });
 
+Deno.test("links: what was sent before a link opened for the first time was lost, as after the coordinator's restart", () => {
+  const peer = sentBoth();
+  // A view that was never heard of before is opened at once, links or no links.
+  peer.state.links = peer.state.links.filter((it) => it !== "c");
+  assert.deepEqual(peer.state.linkFailures, {});
+  assert.deepEqual(framesOf(peer.link("c")).map(({ microBatch, to }) => [microBatch, to]), [[0, "c"], [
+    2,
+    "c",
+  ]]);
+});
+
 Deno.test("links: parts, shards and tied sums go again too, once they were sent", () => {
   const peer = sentBoth({ tie_word_embeddings: true }, ["a:0123 b", "c:0123 d"]);
   peer.link("b", false);

@@ -168,8 +168,9 @@ export class PeerCore {
     s.links = s.links.filter((it) => it !== peer);
     if (open) {
       s.links.push(peer);
-      // A link that has been open before, or was slow to come, may have lost what was sent meanwhile.
-      if (s.linkFailures[peer] !== undefined && s.neighbours.includes(peer)) onLinkAgain(s, peer, out);
+      // It may have been open before, or the round is older than the link, as after the coordinator's restart: what was sent
+      // meanwhile is lost.
+      if (!was && s.neighbours.includes(peer)) onLinkAgain(s, peer, out);
       delete s.linkFailures[peer];
       return;
     }

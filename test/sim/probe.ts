@@ -214,7 +214,8 @@ export function coordinatorQueues(s: RunCoreState): [name: string, length: numbe
 export function fingerprint(s: RunCoreState): string {
   const { gen, committed, phase, logged, stateHashes, evaluated, ready, pending } = s;
   const wishes = Object.values(s.peers).map(({ id, leaving, paused }) => [id, leaving, paused]);
-  const heard = Object.keys(s.beats);
+  // Whatever a member says is a sign of life; nobody else is to be listened to.
+  const heard = Object.keys(s.beats).filter((id) => s.peers[id] === undefined);
   return JSON.stringify({
     gen,
     committed,
