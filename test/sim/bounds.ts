@@ -26,7 +26,12 @@ export function gapMost(faults: readonly Fault[]): number {
   const costs = faults.reduce((sum, fault) => sum + costOf(fault), CALM_GAP_MS);
   const regathers = faults.some((fault) => fault.do.startsWith("coordinator"));
   const loses = faults.some((fault) => LOSING.includes(fault.do));
-  return costs + (regathers && loses ? REGATHER_ALL_MS : 0);
+  // A clock that is set back while the peers are awaited makes the wait longer.
+  const setBack = faults.reduce(
+    (sum, fault) => sum + (fault.do === "clock" ? Math.max(0, -fault.byMs) : 0),
+    0,
+  );
+  return costs + (regathers && loses ? REGATHER_ALL_MS + setBack : 0);
 }
 
 /** What comes on top while a peer compiles: it may hold the thread that sends heartbeats, so its silence means nothing for longer. */
