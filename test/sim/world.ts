@@ -202,8 +202,7 @@ export class World {
     if (!this.process.up) return this.clock.after(KNOCK_MS * (0.5 + this.random()), () => this.#greet(id));
     const info = { id, runtime: "deno" as const, adapter: "simulated", engine: "cpu", name: id };
     this.process.take({ type: "join", peer: info });
-    // It may have died of it: nobody is welcomed, and whoever comes next has never heard of this peer.
-    if (!this.process.up) return this.#greet(id);
+    if (!this.process.up) return this.#greet(id); // It died of it, and whoever comes next has not heard of this peer.
     const peer = this.peers.get(id)!;
     peer.seen = { epoch: this.process.epoch, committed: 0 };
     const { gpuOptimizer = false } = this.options;
