@@ -84,7 +84,7 @@ export class Shell {
   constructor(options: ShellOptions) {
     this.options = options;
     const { config, spec, resume } = options;
-    for (const file of resume?.files ?? []) this.putFile(resume!.step, file.info.stage, file.bytes);
+    for (const file of resume?.files ?? []) this.putFile(resume!.step, file.info, file.bytes);
     const start = resume === undefined
       ? undefined
       : { step: resume.step, files: resume.files.map((it) => it.info) };
@@ -199,12 +199,12 @@ export class Shell {
     return this.options.runLog?.takeId() ?? this.#nextId++;
   }
 
-  putFile(step: number, stage: number, bytes: Uint8Array): void {
-    this.#files.set(`${step}/${stage}`, { step, bytes });
+  putFile(step: number, state: StateName, bytes: Uint8Array): void {
+    this.#files.set(fileKey(step, state), { step, bytes });
   }
 
-  file(step: number, stage: number): Uint8Array | null {
-    return this.#files.get(`${step}/${stage}`)?.bytes ?? null;
+  file(step: number, state: StateName): Uint8Array | null {
+    return this.#files.get(fileKey(step, state))?.bytes ?? null;
   }
 
   /** A line for the event log. */
@@ -292,7 +292,7 @@ export class Shell {
 
   #bytesOf(source: StateSource): Uint8Array[] {
     return source.files.map((info) => {
-      const bytes = this.file(source.step, info.stage);
+      const bytes = this.file(source.step, info);
       assert(bytes !== null, `state of step ${source.step}, stage ${info.stage} is gone`);
       return bytes;
     });
@@ -363,4 +363,11 @@ export class Shell {
     }
     this.feed({ type: "sampled", step, text });
   }
+}
+
+type StateName = Pick<StateFile, "stage" | "hash">;
+
+/** After a rollback the same step is reached with another cut of the layers, so a number of a stage is no name for a state. */
+function fileKey(step: number, { stage, hash }: StateName): string {
+  return `${step}/${stage}/${hash}`;
 }

@@ -1,7 +1,7 @@
 // What a peer fetches from the coordinator and brings to it over HTTP: the corpus and stages' states. Proves with its ticket who
 // it is; a request that a restarting coordinator cut off is made again. It decides nothing about what is fetched.
 import type { Corpus } from "./model/data.ts";
-import type { Welcome } from "./wire/control.ts";
+import type { StateFile, Welcome } from "./wire/control.ts";
 import { assert, ShoalError } from "./wire/errors.ts";
 
 /** Uploads of a snapshot are tried again this often; a departure meanwhile costs steps, not correctness. */
@@ -44,8 +44,8 @@ export class Requests {
     throw new ShoalError("bad-state", `${path} answered ${response.status}: ${problem}`);
   }
 
-  async state(step: number, stage: number): Promise<Uint8Array> {
-    const response = await this.fetch(`/api/state/${step}/${stage}`);
+  async state(step: number, { stage, hash }: Pick<StateFile, "stage" | "hash">): Promise<Uint8Array> {
+    const response = await this.fetch(`/api/state/${step}/${stage}/${hash}`);
     return new Uint8Array(await response.arrayBuffer());
   }
 

@@ -214,7 +214,7 @@ export class Session {
     const { createEngine } = this.#options;
     const measured = await measurePeer(createEngine, config, spec);
     if (this.#over) return;
-    const fetchState = (step: number, file: StateFile) => this.#requests.state(step, file.stage);
+    const fetchState = (step: number, file: StateFile) => this.#requests.state(step, file);
     this.holder = new Holder({ self: welcome.peer, config, spec, corpus, createEngine, fetchState });
     this.core = new PeerCore(welcome.peer, config, spec);
     this.#host = this.#openHost(welcome.peer);
@@ -328,7 +328,7 @@ export class Session {
     const { do: _, ...which } = wanted;
     let problem: string | null = null;
     try {
-      const bytes = await this.#requests.state(wanted.step, wanted.stage);
+      const bytes = await this.#requests.state(wanted.step, wanted.file);
       this.holder?.offer(wanted.stage, bytes);
     } catch (error) {
       problem = messageOf(error);

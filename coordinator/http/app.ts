@@ -112,9 +112,10 @@ function addPeerRoutes(app: Hono, options: AppOptions): void {
 
 function addStateRoutes(app: Hono, options: AppOptions): void {
   const { shell } = options;
-  app.get("/api/state/:step/:stage", (c) => {
+  app.get("/api/state/:step/:stage/:hash", (c) => {
     if (peerOf(options, c.req.raw) === null) return unauthorized();
-    const bytes = shell.file(Number(c.req.param("step")), Number(c.req.param("stage")));
+    const { step, stage, hash } = c.req.param();
+    const bytes = shell.file(Number(step), { stage: Number(stage), hash });
     if (bytes === null) {
       return problem(404, "bad-state", "this snapshot is no longer held; wait for the next view");
     }
@@ -161,7 +162,7 @@ async function storeState({ shell }: AppOptions, request: Request, at: Upload): 
   }
   // While the body came in, another holder may have been quicker, or the view may have ended.
   if (askedFor(state, at) === null) return problem(409, "bad-state", "this state is not asked for any more");
-  shell.putFile(at.step, at.stage, bytes);
+  shell.putFile(at.step, { stage: at.stage, hash }, bytes);
   const { firstLayer, endLayer, embed, head } = plan;
   const file = { stage: at.stage, firstLayer, endLayer, embed, head, bytes: bytes.length, hash };
   shell.feed({ type: "stored", cut: at.cut, step: at.step, file });

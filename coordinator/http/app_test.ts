@@ -17,7 +17,7 @@ const FOR_ADMIN: [Method, string][] = [
   ["POST", "/api/evict"],
   ["GET", "/api/checkpoints/step-000000003/config.json"],
 ];
-const FOR_PEERS: [Method, string][] = [["GET", "/api/state/1/0"], ["PUT", "/api/state/1/0"]];
+const FOR_PEERS: [Method, string][] = [["GET", "/api/state/1/0/some-hash"], ["PUT", "/api/state/1/0"]];
 
 Deno.test("http: without a token or with a wrong one every API path is 401, as {code, message}", async () => {
   await using site = await openSite();

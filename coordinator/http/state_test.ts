@@ -56,16 +56,28 @@ async function send(site: Site, options: Sending): Promise<Response> {
   });
 }
 
+Deno.test("http: a state of the same step and stage, but of another cut of the layers, stands beside the first", async () => {
+  await using site = await openSite();
+  const former = Uint8Array.of(1, 2, 3);
+  site.shell.putFile(1, { stage: 0, hash: "former" }, former);
+  askForState(site);
+  assert.equal((await send(site, { peer: "a" })).status, 200);
+  const given = await site.ask("/api/state/1/0/former", { token: JOIN, peer: "b" });
+  assert.deepEqual(new Uint8Array(await given.arrayBuffer()), former);
+});
+
 Deno.test("http: a state is taken from its holder once, and given to every peer", async () => {
   await using site = await openSite();
   askForState(site);
-  const { bytes } = stateOf(site, 0);
+  const { bytes, hash } = stateOf(site, 0);
   const response = await send(site, { peer: "a" });
   assert.deepEqual([response.status, await response.json()], [200, { stored: bytes.length }]);
   await assertProblem(await send(site, { peer: "a" }), 409, "bad-state");
-  const given = await site.ask("/api/state/1/0", { token: JOIN, peer: "b" });
+  const given = await site.ask(`/api/state/1/0/${hash}`, { token: JOIN, peer: "b" });
   assert.deepEqual(new Uint8Array(await given.arrayBuffer()), bytes);
-  await assertProblem(await site.ask("/api/state/1/1", { token: JOIN, peer: "b" }), 404, "bad-state");
+  for (const other of [`1/1/${hash}`, `2/0/${hash}`, "1/0/another"]) {
+    await assertProblem(await site.ask(`/api/state/${other}`, { token: JOIN, peer: "b" }), 404, "bad-state");
+  }
   assert.equal((await send(site, { peer: "b", stage: 1 })).status, 200);
   assert.equal(site.shell.core.state.snapshots.at(-1)!.step, 1);
 });
@@ -90,7 +102,11 @@ Deno.test("http: a state that is not asked for, or not of its holder, is refused
   }
   await assertProblem(await send(site, { peer: "stranger" }), 401, "bad-token");
   const forged = { "x-shoal-peer": "b", "x-shoal-ticket": "ticket of a" };
-  await assertProblem(await site.ask("/api/state/1/0", { token: JOIN, headers: forged }), 401, "bad-token");
+  await assertProblem(
+    await site.ask("/api/state/1/0/some-hash", { token: JOIN, headers: forged }),
+    401,
+    "bad-token",
+  );
   site.sockets.tickets.delete("a");
   await assertProblem(await send(site, { peer: "a" }), 401, "bad-token");
   assert.deepEqual(site.shell.core.state.pending?.files, []);
@@ -136,6 +152,6 @@ Deno.test("http: a state that a learner waits for is taken at its very step from
   assert.equal((await send(site, { peer: "a" })).status, 200);
   assert.equal(state.transfers[0]!.file?.hash, stateOf(site, 0).hash);
   await assertProblem(await send(site, { peer: "a" }), 409, "bad-state");
-  const given = await site.ask("/api/state/1/0", { token: JOIN, peer: "b" });
+  const given = await site.ask(`/api/state/1/0/${stateOf(site, 0).hash}`, { token: JOIN, peer: "b" });
   assert.deepEqual(new Uint8Array(await given.arrayBuffer()), stateOf(site, 0).bytes);
 });

@@ -1,6 +1,6 @@
 // I5 as a number: for a plan's faults, the most virtual time between two commits. Each fault may cost its own length, or the time
 // in which it is detected where that is shorter, and what follows from it; faults that overlap add up. No measuring here. A bound
-// that grows with what the faults do not touch would prove nothing, so the run's length is in none of them.
+// that grows with what the faults do not touch would prove nothing, so the run's length is in it only where nobody is left.
 import type { Fault } from "./faults.ts";
 
 /** A step takes 300 ms, or twice that with the evaluation before it; a view that comes up costs as much again. */
@@ -21,8 +21,14 @@ const REGATHER_MS = 9_000;
 /** The same where they may have taken a stage with them: peers knock for a minute, and might still come. */
 const REGATHER_ALL_MS = 61_000;
 
-/** Most virtual ms between two commits while these faults last; Infinity where nothing but the round's limit ends them. */
-export function gapMost(faults: readonly Fault[]): number {
+/**
+ * Most virtual ms between two commits while these faults last; Infinity where nothing but the round's limit ends them. If nobody
+ * is left, new peers come when everything is healed, at `healAt`.
+ */
+export function gapMost(
+  faults: readonly Fault[],
+  { peers, healAt }: { peers: number; healAt: number },
+): number {
   const costs = faults.reduce((sum, fault) => sum + costOf(fault), CALM_GAP_MS);
   const regathers = faults.some((fault) => fault.do.startsWith("coordinator"));
   const loses = faults.some((fault) => LOSING.includes(fault.do));
@@ -31,7 +37,15 @@ export function gapMost(faults: readonly Fault[]): number {
     (sum, fault) => sum + (fault.do === "clock" ? Math.max(0, -fault.byMs) : 0),
     0,
   );
-  return costs + (regathers && loses ? REGATHER_ALL_MS + setBack : 0);
+  return costs + (regathers && loses ? REGATHER_ALL_MS + setBack : 0) +
+    (deaths(faults) >= peers ? healAt : 0);
+}
+
+/** Peers that die, less those that come; a stage has two holders as a rule. */
+function deaths(faults: readonly Fault[]): number {
+  const of = (fault: Fault) =>
+    fault.do === "crash-stage" ? 2 : fault.do.startsWith("crash") ? 1 : fault.do === "join" ? -1 : 0;
+  return faults.reduce((sum, fault) => sum + of(fault), 0);
 }
 
 /** What comes on top while a peer compiles: it may hold the thread that sends heartbeats, so its silence means nothing for longer. */

@@ -28,6 +28,8 @@ export interface CoordinatorOptions {
   onDown(lose: boolean): void;
 }
 
+type StateName = Pick<StateFile, "stage" | "hash">;
+
 export class CoordinatorProcess {
   core: RunCore;
   readonly disk = new Disk();
@@ -77,12 +79,12 @@ export class CoordinatorProcess {
     this.#doom = null;
   }
 
-  putFile(step: number, stage: number, bytes: Uint8Array): void {
-    this.#files.set(`${step}/${stage}`, { bytes, step });
+  putFile(step: number, { stage, hash }: StateName, bytes: Uint8Array): void {
+    this.#files.set(`${step}/${stage}/${hash}`, { bytes, step });
   }
 
-  file(step: number, stage: number): Uint8Array | null {
-    const found = this.#files.get(`${step}/${stage}`);
+  file(step: number, { stage, hash }: StateName): Uint8Array | null {
+    const found = this.#files.get(`${step}/${stage}/${hash}`);
     if (!this.up || found === undefined) return null;
     if (this.corruptFetches === 0) return found.bytes;
     this.corruptFetches--;

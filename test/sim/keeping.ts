@@ -105,7 +105,7 @@ function upload(world: KeepingWorld, peer: SimPeer, state: Place & Exported): Pr
   const { firstLayer, endLayer, embed, head } = plan;
   const file: StateFile = { stage, firstLayer, endLayer, embed, head, bytes: bytes.length, hash };
   world.network.send(peer.id, COORDINATOR, "store", () => {
-    world.process.putFile(step, stage, bytes);
+    world.process.putFile(step, file, bytes);
     world.toCoordinator({ type: "stored", cut, step, file });
   });
   return Promise.resolve(true);

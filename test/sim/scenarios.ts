@@ -380,7 +380,7 @@ export function planOf(scenario: string, seed: number): Plan {
   const ends = faults.map((fault) => fault.at + ("forMs" in fault ? fault.forMs : 0));
   const healAt = Math.max(LAST_MS, ...ends) + 1_000;
   const run = simConfig({ min_peers: peers, ...config });
-  const bounds = { gapMostMs: gapMost(faults), patienceMs: patience(faults) };
+  const bounds = { gapMostMs: gapMost(faults, { peers, healAt }), patienceMs: patience(faults) };
   return { scenario, seed, peers, config: run, faults: inOrder(faults), healAt, mayRedo, mayLose, ...bounds };
 }
 

@@ -8,7 +8,7 @@ import type { Job, JobResult, PeerEffect, PeerEvent } from "../../peer/core/peer
 import { createCpuEngine } from "../../peer/engine/cpu.ts";
 import type { StageBuild } from "../../peer/engine/engine.ts";
 import { Holder } from "../../peer/holder.ts";
-import type { CoordinatorMessage, PeerMessage } from "../../peer/wire/control.ts";
+import type { CoordinatorMessage, PeerMessage, StateFile } from "../../peer/wire/control.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import { isSnapshotOrder } from "../../peer/wire/snapshots.ts";
 import { type Random, seededRandom } from "../support/random.ts";
@@ -105,9 +105,9 @@ export class World {
   join(): string {
     const id = `p${this.#joined++}`;
     const { config, spec, corpus } = this.options;
-    const fetchState = (step: number, { stage }: { stage: number }) => {
-      const bytes = this.process.file(step, stage);
-      return bytes ? Promise.resolve(bytes) : Promise.reject(new Error(`no state ${step}/${stage}`));
+    const fetchState = (step: number, file: StateFile) => {
+      const bytes = this.process.file(step, file);
+      return bytes ? Promise.resolve(bytes) : Promise.reject(new Error(`no state ${step}/${file.stage}`));
     };
     const createCpu = (build: StageBuild) => Promise.resolve(createCpuEngine(build));
     const createEngine = this.options.createEngine ?? createCpu;
@@ -340,7 +340,7 @@ export class World {
     const { do: _, ...which } = effect;
     this.clock.after(20 + this.random() * 200, () =>
       this.#wake(peer.id, () => {
-        const bytes = this.process.file(effect.step, effect.stage);
+        const bytes = this.process.file(effect.step, effect.file);
         if (bytes !== null) peer.holder.offer(effect.stage, bytes);
         this.#feed(peer, { type: "fetched", ...which, problem: bytes ? null : "it is not there" });
       }));
