@@ -124,7 +124,7 @@ function withReason(engine: string, why: string): string {
 }
 
 /** Changes with what was measured or how, so that an old verdict is not believed. */
-const VERDICT_VERSION = 1;
+const VERDICT_VERSION = 2;
 /** Verdicts of this thread, by adapter; a second join does not measure again. */
 const known = new Map<string, Promise<Verdict>>();
 
@@ -150,6 +150,8 @@ const PROBES = {
   software: { block_size: 64, n_embd: 128, n_inner: 344, n_head: 4 },
   hardware: { block_size: 128, n_embd: 512, n_inner: 1376, n_head: 8 },
 };
+/** What a newcomer waits for kernels to compile on a software adapter, once it is known what WebAssembly can do. */
+const WGSL_PROBE_MS = 3_000;
 const PROBE_CONFIG = { batch_size: 4, codec_forward: "i8b64", codec_backward: "i8b64", seed: 1 } as const;
 
 function measureBoth(gpu: GpuDevice): Promise<Verdict> {
@@ -166,5 +168,17 @@ function measureBoth(gpu: GpuDevice): Promise<Verdict> {
       const { createTfjsEngine } = await import("./engine/tfjs.ts");
       return await measureBlock((build) => createTfjsEngine(build, { backend: "wasm" }), PROBE_CONFIG, spec);
     },
+    late: (answered) => pause(WGSL_PROBE_MS, answered),
+  });
+}
+
+/** Ends early with the signal. */
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      resolve();
+    });
   });
 }

@@ -9,6 +9,8 @@ export interface Probe {
   software: boolean;
   wgsl(): Promise<number>;
   tfjs(): Promise<number>;
+  /** Settles when whoever joins has waited long enough for WebGPU on a software adapter, or at once when that has answered. */
+  late(answered: AbortSignal): Promise<void>;
 }
 
 export interface Verdict {
@@ -32,9 +34,18 @@ export async function chooseEngine(probe: Probe): Promise<Verdict> {
     }
     return quicker(gpu, await attempt(probe.tfjs), "the graphics processor");
   }
-  // The quick one first: where WebGPU then turns out to hang or to fail, the answer is known.
+  // The quick one first: where WebGPU then turns out to hang, to compile for long or to fail, the answer is known.
   const tfjs = await attempt(probe.tfjs);
-  return quicker(await attempt(probe.wgsl), tfjs, "WebGPU on a software adapter");
+  const answered = new AbortController();
+  const measuring = attempt(probe.wgsl).finally(() => answered.abort());
+  if (tfjs.error === null) await probe.late(answered.signal);
+  if (tfjs.error === null && !answered.signal.aborted) {
+    const why = `${
+      round(tfjs.ms)
+    } ms a block with WebAssembly, WebGPU on a software adapter was not ready in time`;
+    return { engine: "tfjs-wasm", why };
+  }
+  return quicker(await measuring, tfjs, "WebGPU on a software adapter");
 }
 
 interface Attempt {

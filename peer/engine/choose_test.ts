@@ -10,7 +10,11 @@ function probe(software: boolean, wgsl: number | string, tfjs: number | string) 
     asked.push(name);
     return typeof result === "number" ? Promise.resolve(result) : Promise.reject(new Error(result));
   };
-  return { asked, software, wgsl: measure("wgsl", wgsl), tfjs: measure("tfjs", tfjs) };
+  const late = (answered: AbortSignal) => {
+    asked.push("late");
+    return new Promise<void>((resolve) => answered.addEventListener("abort", () => resolve()));
+  };
+  return { asked, software, wgsl: measure("wgsl", wgsl), tfjs: measure("tfjs", tfjs), late };
 }
 
 Deno.test("on a software adapter the quicker engine wins, and both times are told", async () => {
@@ -24,6 +28,17 @@ Deno.test("on a software adapter the quicker engine wins, and both times are tol
     engine: "wgsl",
     why: "20 ms a block with WebGPU on a software adapter, 21 with WebAssembly",
   });
+});
+
+Deno.test("a software adapter that has not compiled in time loses, unless there is nothing else", async () => {
+  const never = () => new Promise<number>(() => {});
+  const slow = { ...probe(true, 0, 21), wgsl: never, late: () => Promise.resolve() };
+  assert.deepEqual(await chooseEngine(slow), {
+    engine: "tfjs-wasm",
+    why: "21 ms a block with WebAssembly, WebGPU on a software adapter was not ready in time",
+  });
+  const alone = { ...probe(true, 5000, "no binary"), late: () => assert.fail("it was not waited for") };
+  assert.equal((await chooseEngine(alone)).engine, "wgsl");
 });
 
 Deno.test("a graphics processor is taken without loading tfjs, unless a processor would be as quick", async () => {
