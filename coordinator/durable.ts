@@ -2,7 +2,8 @@
 // of sockets; whoever calls it holds back what follows until it returns.
 import type { CommitRecord, PersistEffect, RestoredPeer } from "./core/run_record.ts";
 import type { RunCoreState, RunEffect } from "./core/run_state.ts";
-import type { View } from "../peer/wire/run.ts";
+import type { ConfigChange } from "./core/changes.ts";
+import type { RunConfig, View } from "../peer/wire/run.ts";
 import { peersOf } from "../peer/wire/view.ts";
 
 export type ShellEffect = RunEffect | PersistEffect;
@@ -17,6 +18,7 @@ export interface Identity {
 export interface EffectLog {
   appendView(view: View, peers: RestoredPeer[]): void;
   appendCommit(commit: CommitRecord): void;
+  appendConfig(config: RunConfig, changes: ConfigChange[]): void;
   appendRewind(committed: number): void;
   appendEnd(ended: { step: number; checkpoint: string }): void;
 }
@@ -33,6 +35,7 @@ export function recordEffect(
   if (effect.do === "persist") {
     const { record } = effect;
     if (record.kind === "view") return log.appendView(record.view, members(record.view));
+    if (record.kind === "config") return log.appendConfig(record.config, record.changes);
     const { kind: _, ...commit } = record;
     return log.appendCommit(commit);
   }

@@ -8,11 +8,11 @@ import type { CoordinatorEventLine } from "./core/run_state.ts";
 import { loadCorpus, type LoadedCorpus } from "./store/corpus.ts";
 import { readAccess, writeAccess } from "./store/access.ts";
 import { EventLog } from "./store/event_log.ts";
+import { checkpointStates, listCheckpoints } from "./store/checkpoint_list.ts";
 import { readCheckpoint } from "./store/checkpoints.ts";
 import { RunLog } from "./store/run_log.ts";
 import { checkCorpus } from "../peer/model/config.ts";
 import { specOf } from "../peer/model/layout.ts";
-import { decodeState, stateHash } from "../peer/model/state_file.ts";
 import { messageOf, ShoalError } from "../peer/wire/errors.ts";
 import type { ModelSpec, RunConfig } from "../peer/wire/run.ts";
 
@@ -63,6 +63,7 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
     sample: (files, signal) => sampleText({ files, ...start, config: options.config, signal }),
   };
   const shell = new Shell(shellOptions);
+  shell.checkpoints.push(...await listCheckpoints(options.outDir));
   if (runLog.tornBytes > 0) {
     shell.warn(
       `the run's log ended in ${runLog.tornBytes} bytes of an unfinished record, which were cut off`,
@@ -153,7 +154,8 @@ async function prepare(options: CoordinatorOptions): Promise<Prepared> {
     checkCorpus(config, corpus.tokens.length);
     return { corpus, spec: specOf(config, corpus.vocab.length) };
   }
-  const { manifest, files } = await readCheckpoint(resumeFrom);
+  const checkpoint = await readCheckpoint(resumeFrom);
+  const { manifest } = checkpoint;
   const corpus = await loadCorpus(config.dataset, manifest.vocab);
   checkCorpus(config, corpus.tokens.length);
   const spec = specOf(config, manifest.vocab.length);
@@ -163,20 +165,7 @@ async function prepare(options: CoordinatorOptions): Promise<Prepared> {
       "the model's shape differs from the checkpoint's; leave out the shape flags",
     );
   }
-  const shards = files.filter((file) => file.name.endsWith(".safetensors"));
-  const states = manifest.stages.map((stage, i) => {
-    const bytes = shards[i]?.bytes;
-    const decoded = bytes && decodeState(spec, stage, bytes);
-    if (!decoded?.ok) {
-      throw new ShoalError("bad-checkpoint", `stage ${i} cannot be read: ${decoded?.reason ?? "no file"}`);
-    }
-    const { index, ...range } = stage;
-    return {
-      info: { stage: index, ...range, bytes: bytes!.length, hash: stateHash(decoded.value) },
-      bytes: bytes!,
-    };
-  });
-  return { corpus, spec, resume: { step: manifest.step, files: states } };
+  return { corpus, spec, resume: { step: manifest.step, files: checkpointStates(checkpoint) } };
 }
 
 interface SampleJob {

@@ -6,6 +6,7 @@ import { groupStatus, statusOf } from "./core/status.ts";
 import { type Identity, membersOf, recordEffect, type ShellEffect } from "./durable.ts";
 import { EventQueue, type ShellEvent, type TimedEvent } from "./event_queue.ts";
 import type { LoadedCorpus } from "./store/corpus.ts";
+import { listCheckpoints } from "./store/checkpoint_list.ts";
 import type { EventLog } from "./store/event_log.ts";
 import { type CheckpointContent, recoveryDir, stageFileName, writeCheckpoint } from "./store/checkpoints.ts";
 import type { RunLog } from "./store/run_log.ts";
@@ -300,7 +301,8 @@ export class Shell {
 
   /** What writeCheckpoint takes, out of a snapshot. */
   #contentOf(source: StateSource): CheckpointContent {
-    const { config, spec, corpus } = this.options;
+    const { spec, corpus } = this.options;
+    const { config } = this.core.state;
     const { step, files } = source;
     const bytes = this.#bytesOf(source);
     const named = files.map((_, i) => ({ name: stageFileName(i, files.length), bytes: bytes[i]! }));
@@ -326,7 +328,8 @@ export class Shell {
       const content = this.#contentOf(source);
       const path = await writeCheckpoint(this.options.outDir, content);
       const bytes = content.files.reduce((sum, file) => sum + file.bytes.length, 0);
-      await this.#noteCheckpoint(path, { step, bytes, valLoss: content.manifest.valLoss });
+      // Older ones may have made room for it.
+      this.checkpoints.splice(0, Infinity, ...await listCheckpoints(this.options.outDir));
       this.feed({ type: "checkpointed", step, path, bytes });
     } catch (error) {
       this.feed({ type: "checkpoint-failed", step, reason: messageOf(error) });
@@ -341,15 +344,6 @@ export class Shell {
     } finally {
       this.#saving = false;
     }
-  }
-
-  async #noteCheckpoint(
-    path: string,
-    info: { step: number; bytes: number; valLoss: number | null },
-  ): Promise<void> {
-    const files: string[] = [];
-    for await (const entry of Deno.readDir(path)) files.push(entry.name);
-    this.checkpoints.push({ ...info, name: path.split("/").at(-1) ?? path, files: files.sort() });
   }
 
   async #sample(source: StateSource): Promise<void> {

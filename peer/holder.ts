@@ -30,15 +30,15 @@ import { encodeState } from "./model/state_file.ts";
 import type { Pass } from "./wire/control.ts";
 import { assert, ShoalError } from "./wire/errors.ts";
 import { type FrameHeader, isSumCodec, isSumKind } from "./wire/frame.ts";
-import type { Encoded, StagePlan } from "./wire/run.ts";
+import type { Encoded, StagePlan, View } from "./wire/run.ts";
 import { UNREAD_STATE } from "./wire/values.ts";
 import { roundOrder } from "./wire/view.ts";
 
 type OpJob = Job & { job: "op" };
 
 export class Holder {
-  readonly #options: HolderOptions;
-  readonly #rates: Float64Array;
+  #options: HolderOptions;
+  #rates: Float64Array;
   #held = new Map<number, Held>();
   /** States that were fetched for a learner, by stage, until they are adopted. */
   #offers = new Map<number, Uint8Array>();
@@ -209,7 +209,15 @@ export class Holder {
     return held;
   }
 
+  /** The configuration is that of the cut. */
+  #follow({ config }: View): void {
+    if (config === undefined) return;
+    this.#options = { ...this.#options, config };
+    this.#rates = learningRates(config);
+  }
+
   async #load(job: Job & { job: "load" }): Promise<JobResult> {
+    this.#follow(job.view);
     const old = [...this.#held.values()];
     const wanted = job.stages.map((stage) => job.view.stages[stage]!);
     // What is on a GPU is read once rather than fetched, if it may be what the source names.
@@ -303,6 +311,7 @@ export class Holder {
   }
 
   #adopt(job: Job & { job: "adopt" }): JobResult {
+    this.#follow(job.view);
     const bytes = this.#offers.get(job.stage);
     this.#offers.delete(job.stage);
     const held = bytes && adoptInstance(this.#options, { ...job, bytes });

@@ -46,6 +46,7 @@ export function instanceKey(plan: StagePlan, view: View, self: string): string {
     optimizer,
     view.codecForward,
     view.codecBackward,
+    view.config?.batch_size ?? "",
   ];
   return [...shape, computes(plan, self) ? "computes" : "shadow"].join("/");
 }
@@ -65,6 +66,7 @@ export function buildOf(options: HolderOptions, plan: StagePlan, view: View): St
     codecBackward: view.codecBackward,
     recompute: plan.recompute ?? "none",
     optimizer: plan.optimizer ?? "exact",
+    dtype: options.config.dtype ?? "f32",
   };
 }
 

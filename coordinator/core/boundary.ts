@@ -2,9 +2,11 @@
 // One function decides; it is asked again whenever something it waited for has happened. Pure; mutates the turn's state.
 import { peersOf } from "../../peer/wire/view.ts";
 import type { Pass, StateSource } from "../../peer/wire/control.ts";
+import { changesDue } from "./changes.ts";
 import { isStuck, maintain } from "./maintain.ts";
 import { restart } from "./recovery.ts";
 import { peersKeepEnough, snapshotIfDue } from "./snapshots.ts";
+import { placementDue } from "./textbook_upkeep.ts";
 import { note, requestSnapshots, setPhase, setStatus, type Turn } from "./turn.ts";
 
 /** Complete snapshots kept; the older one serves peers that are still downloading it. */
@@ -23,6 +25,8 @@ export function afterBoundary(turn: Turn): void {
   ) {
     return openRound(turn, "eval");
   }
+  if (!finished && s.replanDue === null && changesDue(s)) s.replanDue = "the configuration changes";
+  if (!finished && s.replanDue === null && s.tidyDue) s.replanDue = placementDue(turn);
   const must = finished || s.replanDue !== null;
   if (must && s.snapshots.at(-1)?.step !== s.committed && s.source?.step !== s.committed && s.committed > 0) {
     return handover(turn);

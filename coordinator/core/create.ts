@@ -34,6 +34,8 @@ export function createRunState(
     ...{ target: config.max_iters, phase: "idle", phaseSince: 0, view: null, round: null },
     ...{
       agreements: 0,
+      changes: [],
+      changed: false,
       pending: null,
       snapshots: source ? [source] : [],
       kept: { ...noSnapshots(), lastStep: step },

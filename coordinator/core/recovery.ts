@@ -4,6 +4,7 @@
 import { layersText, peersOf } from "../../peer/wire/view.ts";
 import type { PeerRecord, RunCoreState } from "./run_state.ts";
 import { amendWithout } from "./amend.ts";
+import { beginChanges, undoChanges } from "./changes.ts";
 import { commitIfComplete, reportStep, spreadWinners } from "./commit.ts";
 import { fresh } from "./create.ts";
 import { currentHolders } from "./holders.ts";
@@ -12,6 +13,7 @@ import { restoreIfNewer, restoreWithout } from "./restore.ts";
 import { newestSource } from "./safety.ts";
 import { forgetKept, keptWithout } from "./snapshots.ts";
 import { noteDeparture } from "./stalls.ts";
+import { tellFallback } from "./textbook_upkeep.ts";
 import { note, requestMissing, requestSnapshots, setPhase, setStatus, type Turn } from "./turn.ts";
 import { type Planned, planView, usablePeers } from "./view_builder.ts";
 
@@ -103,6 +105,7 @@ export function restart(turn: Turn, reason: string): void {
     note(turn, "rollback", `back to step ${base}: ${lost} steps are done again`, { base, lost });
     turn.out.push({ do: "report", line: { event: "rollback", step: base, steps_redone: lost } });
     s.lastEval = Math.min(s.lastEval, base);
+    undoChanges(turn, base);
   }
   for (const peer of Object.values(s.peers)) if (peer.leaving) dismiss(turn, peer.id);
   Object.assign(s, {
@@ -130,6 +133,8 @@ export function restart(turn: Turn, reason: string): void {
 export function startIfPossible(turn: Turn): void {
   const { s } = turn;
   if (s.phase !== "idle" || s.status === "finished" || s.status === "failed") return;
+  const changed = beginChanges(turn);
+  if (changed !== null) note(turn, "admin", `from this step on: ${changed}`);
   const usable = usablePeers(Object.values(s.peers)).sort((a, b) => a.joinedAt - b.joinedAt);
   const needed = s.started ? 1 : s.config.min_peers;
   if (usable.length < needed) {
@@ -140,11 +145,12 @@ export function startIfPossible(turn: Turn): void {
   if (planned.view === null) return setStatus(turn, "waiting", `too little memory: ${planned.missing}`);
   s.gen++;
   Object.assign(s, { started: true, replanDue: null, cutBase: s.committed });
-  s.view = planned.view;
+  s.view = s.changed ? { ...planned.view, config: s.config } : planned.view;
   turn.out.push({ do: "persist", record: { kind: "view", view: s.view } });
   setPhase(turn, "loading");
   setStatus(turn, "warming up", `${usable.length} peers load ${s.view.stages.length} stages`);
   note(turn, "view", `generation ${s.gen}: ${describe(s)}`, { gen: s.gen, base: s.committed });
+  tellFallback(turn);
   forgetKept(turn);
   for (const peer of Object.keys(s.peers)) {
     turn.out.push({ do: "send", peer, message: { type: "view", view: s.view, source: s.source } });

@@ -23,7 +23,8 @@ const REGATHER_MOST_MS = 60_000;
 
 /** Puts a fresh state where the killed coordinator's log ends. */
 export function restoreState(s: RunCoreState, record: RunRecord): void {
-  const { gen, view, committed, commit } = record;
+  const { gen, view, committed, commit, changes } = record;
+  if (changes !== undefined) Object.assign(s, { changes, changed: true });
   Object.assign(s, { gen, committed, started: view !== null });
   if (commit !== null) {
     const { step, cut, gradNormSq, hashes } = commit;

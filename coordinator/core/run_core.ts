@@ -8,7 +8,8 @@ import type { PeerMessage, StateFile } from "../../peer/wire/control.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
 import { UNREAD_STATE } from "../../peer/wire/values.ts";
 import { holds, peersOf } from "../../peer/wire/view.ts";
-import { afterBoundary, complete, finish, sayDone } from "./boundary.ts";
+import { afterBoundary, complete, sayDone } from "./boundary.ts";
+import { administer } from "./admin.ts";
 import { amendView } from "./amend.ts";
 import {
   commitIfComplete,
@@ -22,6 +23,7 @@ import { createRunState } from "./create.ts";
 import { isHolder, isLearner, isOfFormer } from "./holders.ts";
 import { offerState, settleLearners, timeOutTransfers, wantState } from "./learn.ts";
 import { wantsNewCut } from "./maintain.ts";
+import { takeMeasures } from "./measures.ts";
 import { countCosts, tellHolders } from "./stalls.ts";
 import { departed, dismiss, evict, recover, restart, startIfPossible } from "./recovery.ts";
 import { heardFrom, judgeSilence, keepListening } from "./silence.ts";
@@ -80,7 +82,7 @@ function take(turn: Turn, event: RunEvent): void {
     case "gone":
       return leaveNow(turn, event.peer, event.reason);
     case "evict":
-      return evict(turn, event.peer, event.reason);
+      return evict(turn, event.peer, event.reason, { mayReturn: event.mayReturn ?? false });
     case "message":
       if (s.peers[event.peer] !== undefined) hear(turn, s.peers[event.peer]!, event.message);
       return;
@@ -93,7 +95,7 @@ function take(turn: Turn, event: RunEvent): void {
     case "sampled":
       return sampled(turn, event.step, event.text);
     case "admin":
-      return administer(turn, event.action);
+      return administer(turn, event);
     case "return":
       return returned(turn, event.peer, event.have);
     case "tick":
@@ -126,6 +128,7 @@ function hear(turn: Turn, peer: PeerRecord, message: PeerMessage): void {
     case "heartbeat": {
       const { stepMs, bytesUp, bytesDown, direct, relayed, hidden } = message;
       Object.assign(peer, { stepMs, bytesUp, bytesDown, direct, relayed, hidden });
+      takeMeasures(s, peer, message);
       return countCosts(s, peer, message);
     }
     case "ready":
@@ -173,6 +176,7 @@ function hear(turn: Turn, peer: PeerRecord, message: PeerMessage): void {
 function admit(turn: Turn, peer: PeerRecord, message: PeerMessage & { type: "measured" }): void {
   peer.blockMs = Math.max(message.blockMs, 0.01);
   peer.memoryBytes = message.memoryBytes;
+  if (message.opMs !== undefined) peer.opMs = message.opMs;
   if (message.gpuOptimizer === true) peer.gpuOptimizer = true;
   if (message.kernels !== undefined && message.kernels !== "") peer.kernels = message.kernels;
   const chosen = peer.kernels === undefined ? "" : `; ${peer.kernels}`;
@@ -323,24 +327,6 @@ function finishIfDone(turn: Turn): void {
   const { checkpoint, sample } = s.ending;
   turn.out.push({ do: "report", line: { event: "done", step: s.committed, ...losses, checkpoint, sample } });
   sayDone(turn, "the run is finished");
-}
-
-function administer(turn: Turn, action: "pause" | "resume" | "stop"): void {
-  const { s } = turn;
-  if (s.status === "finished" || s.status === "failed") return;
-  note(turn, "admin", `${action} by the organizer`);
-  if (action === "pause") s.paused = true;
-  else s.paused = false;
-  if (action === "stop") {
-    s.target = Math.min(s.target, s.round?.pass === "train" ? s.committed + 1 : s.committed);
-  }
-  if (action === "stop" && s.view === null) return finish(turn);
-  if (s.phase === "held") {
-    // The time that the run was made to wait is no step's.
-    s.lastCommitAt = turn.now;
-    setStatus(turn, "training", action === "stop" ? "stopping" : "resumed");
-    afterBoundary(turn);
-  }
 }
 
 function tick(turn: Turn): void {

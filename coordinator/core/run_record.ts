@@ -3,6 +3,7 @@
 // follows from a record (a COMMIT, a view) is told to nobody before the record is on disk.
 import type { ModelSpec, RunConfig, View } from "../../peer/wire/run.ts";
 import type { Have } from "../../peer/wire/control.ts";
+import type { ConfigChange } from "./changes.ts";
 import type { PeerRecord } from "./run_state.ts";
 
 /** One committed step, with everything a holder needs to apply it that did not hear of it in time. */
@@ -36,6 +37,8 @@ export interface RunRecord {
   epoch: string;
   config: RunConfig;
   spec: ModelSpec;
+  /** Changes of the configuration, in force or to come; absent: there never was one. */
+  changes?: ConfigChange[];
   /** SHA-256 of the corpus' tokens, hex. */
   corpusHash: string;
   /** Newest generation told to peers; 0 before the first. */
@@ -54,7 +57,10 @@ export interface RunRecord {
 }
 
 /** What the core asks to be made durable before the effects that follow it are carried out. */
-export type PersistRecord = { kind: "view"; view: View } | { kind: "commit" } & CommitRecord;
+export type PersistRecord =
+  | { kind: "view"; view: View }
+  | { kind: "commit" } & CommitRecord
+  | { kind: "config"; config: RunConfig; changes: ConfigChange[] };
 
 /** One of the core's effects; precedes the messages that depend on it. */
 export interface PersistEffect {

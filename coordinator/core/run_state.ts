@@ -7,8 +7,10 @@ import type {
   StateFile,
   StateSource,
 } from "../../peer/wire/control.ts";
+import type { LinkFigures, OpMs, StageTimes } from "../../peer/wire/measures.ts";
 import type { Beats, Ear } from "./detect.ts";
 import type { PersistEffect, ReturnEvent } from "./run_record.ts";
+import type { ConfigChange, ConfigValues } from "./changes.ts";
 import type { Restoring, Snapshots } from "./snapshot_state.ts";
 import type { ModelSpec, RunConfig, View } from "../../peer/wire/run.ts";
 import type { EventLine, LossPoint, Redundancy, RunState, StageSafety } from "../../peer/wire/status.ts";
@@ -23,6 +25,8 @@ export interface PeerRecord {
   heardAt: number;
   /** Milliseconds of the synthetic block; 0 until measured. A peer without it gets no work. */
   blockMs: number;
+  /** What its operations are believed to take over what it measured when it joined; absent = 1. */
+  slowdown?: number;
   memoryBytes: number;
   /** Which kernels its engine chose by measuring, in words; absent where it chooses none. */
   kernels?: string;
@@ -46,6 +50,25 @@ export interface PeerRecord {
   /** Shards of snapshots that it sent: bytes, and chunks that needed no sending. */
   snapshotBytes: number;
   snapshotSpared: number;
+  /** Milliseconds of one layer and one micro-batch: the probe's, later the moving averages over what it computes. */
+  opMs?: OpMs;
+  /** Moving averages per micro-batch of the stages that it computes in the present cut. */
+  ops?: StageTimes[];
+  /** F + B + W of one micro-batch in all stages that it computes, moving average, ms; absent until some are done. */
+  microBatchMs?: number;
+  /** What is known of its links, by the other peer, as long as that one is here. */
+  links?: Record<string, LinkRecord>;
+}
+
+/** Seen from one end. Rates are those of large frames under way, bytes per second; 0 = none was measured yet. */
+export interface LinkRecord {
+  rttMs: number;
+  upBytesPerS: number;
+  /** As the other end tells it. */
+  downBytesPerS: number;
+  path: LinkFigures["path"];
+  /** False: the two are not linked now; the figures are the last ones. */
+  open: boolean;
 }
 
 /** What a peer counts begins at nothing with every socket. */
@@ -182,6 +205,10 @@ export interface RunCoreState {
   recoveryBytes: number;
   /** How often a further holder of a stage told the same state hash as the first. */
   agreements: number;
+  /** Changes of the configuration, in force or to come, by step. */
+  changes: ConfigChange[];
+  /** Peers may have joined under another configuration: views carry it. */
+  changed: boolean;
   pending: StateSource | null;
   snapshots: StateSource[];
   /** What peers keep in their memory. */
@@ -217,6 +244,17 @@ export interface RunCoreState {
   eventSeq: number;
 }
 
+/** What the organizer orders. */
+export type AdminEvent =
+  | { type: "admin"; action: "pause" | "resume" }
+  /** `step`: after so many committed steps; absent: after the step that is open. */
+  | { type: "admin"; action: "stop"; step?: number }
+  /** Lets the peer go as soon as others hold what it holds. */
+  | { type: "admin"; action: "drain"; peer: string }
+  | { type: "admin"; action: "change"; step: number; set: ConfigValues }
+  /** Goes on from this state, which is the committed one of an earlier step; `name` of the checkpoint. */
+  | { type: "admin"; action: "rollback"; source: StateSource; name: string };
+
 export type RunEvent =
   | ReturnEvent
   | { type: "join"; peer: Pick<PeerRecord, "id" | "runtime" | "adapter" | "engine" | "name"> }
@@ -226,8 +264,8 @@ export type RunEvent =
   | { type: "checkpointed"; step: number; path: string; bytes: number }
   | { type: "checkpoint-failed"; step: number; reason: string }
   | { type: "sampled"; step: number; text: string }
-  | { type: "admin"; action: "pause" | "resume" | "stop" }
-  | { type: "evict"; peer: string; reason: string }
+  | AdminEvent
+  | { type: "evict"; peer: string; reason: string; mayReturn?: boolean }
   | { type: "tick" };
 
 /** One line of `--json` output and of metrics.jsonl. */

@@ -3,13 +3,14 @@
 import { isHolder } from "../core/holders.ts";
 import { isAsked } from "../core/restore.ts";
 import { Hono } from "hono";
-import { timingSafeEqual } from "node:crypto";
 import { extname, join, normalize, sep } from "node:path";
 import { metricsText } from "../core/status.ts";
 import { holderBytes } from "../../peer/model/stage_memory.ts";
 import type { RunCoreState } from "../core/run_state.ts";
 import type { Shell } from "../shell.ts";
 import { checkpointsDir } from "../store/checkpoints.ts";
+import { bodyOf, problem, same, unauthorized } from "./answers.ts";
+import { addOrderRoutes } from "./orders.ts";
 import type { Sockets } from "./sockets.ts";
 import { stageLayout } from "../../peer/model/layout.ts";
 import { decodeState, stateHash } from "../../peer/model/state_file.ts";
@@ -52,9 +53,6 @@ const SCRIPT_CSP = CSP.replace("script-src 'self'", "script-src 'self' 'wasm-uns
 const STATE_BYTES_PER_PARAM = 13;
 /** Names, shapes and metadata of a state file. */
 const STATE_HEADER_BYTES = 1 << 20;
-
-/** An order of the organizer is a few words. */
-const BODY_BYTES_MAX = 4096;
 
 type Role = "admin" | "join" | null;
 
@@ -182,41 +180,13 @@ function askedFor(state: RunCoreState, at: Upload): StagePlan | null {
 }
 
 function addAdminRoutes(app: Hono, options: AppOptions): void {
-  const { shell } = options;
-  app.post("/api/control", async (c) => {
-    if (roleOf(options, c.req.raw) !== "admin") return unauthorized();
-    const { action } = await bodyOf(c.req.raw);
-    if (action !== "pause" && action !== "resume" && action !== "stop") {
-      return problem(400, "usage", `action ${shown(action)}; use pause, resume or stop`);
-    }
-    shell.feed({ type: "admin", action });
-    return c.json(status(options, "admin"));
-  });
-  app.post("/api/evict", async (c) => {
-    if (roleOf(options, c.req.raw) !== "admin") return unauthorized();
-    const { peer } = await bodyOf(c.req.raw);
-    if (typeof peer !== "string" || !Object.hasOwn(shell.core.state.peers, peer)) {
-      return problem(404, "usage", `there is no peer ${shown(peer)}`);
-    }
-    shell.feed({ type: "evict", peer, reason: "put out by the organizer" });
-    return c.json(status(options, "admin"));
-  });
+  const { shell, outDir } = options;
+  const isAdmin = (request: Request) => roleOf(options, request) === "admin";
+  addOrderRoutes(app, { shell, outDir, isAdmin, status: () => status(options, "admin") });
   app.get("/api/checkpoints/:name/:file", async (c) => {
     if (roleOf(options, c.req.raw) !== "admin") return unauthorized();
     return await serveCheckpoint(options, c.req.param("name"), c.req.param("file"));
   });
-}
-
-/** An object from outside may define toString itself, so only text is shown. */
-function shown(value: unknown): string {
-  return typeof value === "string" ? `"${value.slice(0, 40)}"` : `of type ${typeof value}`;
-}
-
-async function bodyOf(request: Request): Promise<Record<string, unknown>> {
-  // A body of unknown length could be of any length.
-  if (!(Number(request.headers.get("content-length") ?? NaN) <= BODY_BYTES_MAX)) return {};
-  const value: unknown = await request.json().catch(() => ({}));
-  return typeof value === "object" && value !== null ? value as Record<string, unknown> : {};
 }
 
 /** Only files of checkpoints that this run wrote. */
@@ -235,7 +205,7 @@ async function serveCheckpoint(options: AppOptions, name: string, file: string):
 
 function invite({ shell, runName, operator }: AppOptions): Invite {
   const status = shell.status();
-  const { config, spec } = shell.options;
+  const { config, spec } = shell.core.state;
   const stages = Math.max(1, status.stages.length, config.min_peers);
   const rows = config.batch_size * spec.block_size;
   const boundary = rows * spec.n_embd *
@@ -291,24 +261,6 @@ function peerOf(options: AppOptions, request: Request): string | null {
   const peer = request.headers.get("x-shoal-peer") ?? "";
   const ticket = options.sockets.tickets.get(peer);
   return ticket !== undefined && same(request.headers.get("x-shoal-ticket") ?? "", ticket) ? peer : null;
-}
-
-function same(a: string, b: string): boolean {
-  const x = new TextEncoder().encode(a);
-  const y = new TextEncoder().encode(b);
-  return x.length === y.length && timingSafeEqual(x, y);
-}
-
-function unauthorized(): Response {
-  return problem(
-    401,
-    "bad-token",
-    "the token is missing or not of this run; open the link that was printed at start",
-  );
-}
-
-function problem(httpStatus: number, code: string, message: string): Response {
-  return Response.json({ code, message }, { status: httpStatus });
 }
 
 async function servePage(webRoot: string, pathname: string): Promise<Response> {

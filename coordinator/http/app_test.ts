@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { ADMIN, admit, assertProblem, JOIN, LINK, openSite, write } from "../../test/support/site.ts";
 import { PROTOCOL_VERSION } from "../../peer/wire/control.ts";
 
-type Method = "GET" | "POST" | "PUT";
+type Method = "GET" | "POST" | "PUT" | "DELETE";
 const FOR_ANY_TOKEN: [Method, string][] = [
   ["GET", "/api/invite"],
   ["GET", "/api/status"],
@@ -15,6 +15,11 @@ const FOR_ANY_TOKEN: [Method, string][] = [
 const FOR_ADMIN: [Method, string][] = [
   ["POST", "/api/control"],
   ["POST", "/api/evict"],
+  ["POST", "/api/drain"],
+  ["POST", "/api/change"],
+  ["POST", "/api/rollback"],
+  ["POST", "/api/checkpoints/step-000000003/verify"],
+  ["DELETE", "/api/checkpoints/step-000000003"],
   ["GET", "/api/checkpoints/step-000000003/config.json"],
 ];
 const FOR_PEERS: [Method, string][] = [["GET", "/api/state/1/0/some-hash"], ["PUT", "/api/state/1/0"]];

@@ -1,10 +1,11 @@
 // The peers' WebSockets: handshake, bounded decoding, signalling and relaying between peers. Turns bytes into the core's
 // events; a bad message ends the connection with a coded reason and changes nothing else.
-import { timingSafeEqual } from "node:crypto";
 import type { RestoredPeer } from "../core/run_record.ts";
+import type { RunCoreState } from "../core/run_state.ts";
 import type { Connection, Shell, ShellOptions } from "../shell.ts";
 import type { Identity } from "../durable.ts";
 import { randomToken } from "../store/access.ts";
+import { same } from "./answers.ts";
 import { messageOf } from "../../peer/wire/errors.ts";
 import {
   type CoordinatorMessage,
@@ -38,8 +39,8 @@ interface Session {
 
 /** The part of the shell that sockets need. */
 export interface SocketHub extends Pick<Shell, "connections" | "identities" | "feed" | "takeId"> {
-  readonly options: Pick<ShellOptions, "config" | "spec" | "corpus" | "runLog">;
-  readonly core: { readonly state: { readonly committed: number } };
+  readonly options: Pick<ShellOptions, "spec" | "corpus" | "runLog">;
+  readonly core: { readonly state: Pick<RunCoreState, "committed" | "config"> };
   readonly regathering: boolean;
   readonly epoch: string;
 }
@@ -173,12 +174,13 @@ export class Sockets {
     this.tickets.set(id, ticket);
     this.#shell.identities.set(id, { incarnation, ticket });
     this.#shell.connections.set(id, connection);
-    const { config, spec, corpus } = this.#shell.options;
+    const { spec, corpus } = this.#shell.options;
+    const { committed, config } = this.#shell.core.state;
     const { bytesPerToken, hash } = corpus;
     const about = { tokens: corpus.tokens.length, bytesPerToken, hash };
     connection.send(packed({
       ...{ type: "welcome", peer: id, incarnation, ticket, config, spec, corpus: about },
-      ...{ epoch: this.#shell.epoch, committed: this.#shell.core.state.committed, resumed },
+      ...{ epoch: this.#shell.epoch, committed, resumed },
       heartbeatMs: HEARTBEAT_MS,
     }));
   }
@@ -193,12 +195,6 @@ function connectionOver(socket: WebSocket): Connection {
     },
     close: (reason) => socket.close(1000, reason.slice(0, 100)),
   };
-}
-
-/** In a time that does not depend on where they differ. */
-function same(a: string, b: string): boolean {
-  const [x, y] = [new TextEncoder().encode(a), new TextEncoder().encode(b)];
-  return x.length === y.length && timingSafeEqual(x, y);
 }
 
 function packed(message: CoordinatorMessage): Uint8Array<ArrayBuffer> {

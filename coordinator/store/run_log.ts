@@ -4,7 +4,8 @@
 import { dirname, join } from "node:path";
 import type { CommitRecord, RestoredPeer, RunRecord } from "../core/run_record.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
-import type { View } from "../../peer/wire/run.ts";
+import type { ConfigChange } from "../core/changes.ts";
+import type { RunConfig, View } from "../../peer/wire/run.ts";
 import { decodeLog, encodeRecord, fold, LOG_FORMAT, type LogRecord } from "./run_log_format.ts";
 
 export const RUN_LOG_NAME = "run.log";
@@ -162,6 +163,10 @@ export class RunLog {
 
   appendCommit(commit: CommitRecord): void {
     this.#append({ kind: "commit", ...commit });
+  }
+
+  appendConfig(config: RunConfig, changes: ConfigChange[]): void {
+    this.#append({ kind: "config", config, changes });
   }
 
   /** The run goes back to `committed` steps: from here on it is another history, under another epoch. */

@@ -4,7 +4,8 @@
 import { crc32c } from "../../peer/wire/crc32c.ts";
 import { messageOf, refuse, type Result } from "../../peer/wire/errors.ts";
 import type { CommitRecord, RestoredPeer, RunRecord } from "../core/run_record.ts";
-import type { View } from "../../peer/wire/run.ts";
+import type { ConfigChange } from "../core/changes.ts";
+import type { RunConfig, View } from "../../peer/wire/run.ts";
 
 /** Raised whenever a record changes meaning. */
 export const LOG_FORMAT = 1;
@@ -22,10 +23,11 @@ export type LogRecord =
   | { kind: "ids"; upTo: number }
   | { kind: "view"; view: View; peers: RestoredPeer[] }
   | { kind: "commit" } & CommitRecord
+  | { kind: "config"; config: RunConfig; changes: ConfigChange[] }
   | { kind: "rewind"; epoch: string; committed: number }
   | { kind: "end"; step: number; checkpoint: string };
 
-const KINDS: readonly LogRecord["kind"][] = ["run", "ids", "view", "commit", "rewind", "end"];
+const KINDS: readonly LogRecord["kind"][] = ["run", "ids", "view", "commit", "config", "rewind", "end"];
 
 export interface DecodedLog {
   records: LogRecord[];
@@ -129,6 +131,8 @@ export function fold(run: RunRecord, record: LogRecord): RunRecord {
       const { kind: _, ...commit } = record;
       return { ...run, committed: commit.step + 1, commit };
     }
+    case "config":
+      return { ...run, config: record.config, changes: record.changes };
     case "rewind": {
       const { epoch, committed } = record;
       // Nobody can return into a view whose state was given up.

@@ -40,6 +40,7 @@ function begin(
   out: PeerEffect[],
 ): void {
   const mine = stagesOf(view, state.id);
+  if (view.config !== undefined) state.config = view.config;
   Object.assign(state, { view, gen: view.gen, committed: view.baseStep, commits: {}, open: null });
   Object.assign(state, { readySent: false, pendingSnapshots: [], arrived: [], jobs: [], linkFailures: {} });
   state.instances = mine.map((plan) => createInstance(plan, state.id, view.baseStep));

@@ -23,9 +23,23 @@ export type CodecId = "raw32" | "f16s" | "i8b64";
  * nearest of about 30. Both give the same bits for every plan and every history of departures.
  */
 export type ReduceId = "int8" | "raw32";
-export type ScheduleId = "gpipe" | "1f1b" | "dynamic";
+
+/** Orders of a step's operations that peers can follow; docs/algorithms.md explains each. */
+export const SCHEDULE_IDS = [
+  ...["dynamic", "gpipe", "1f1b", "interleaved", "breadth-first"] as const,
+  ...["chimera", "chimera-doubling", "chimera-halving"] as const,
+  ...["zb-h1", "zb-h2", "zb-v", "dualpipe"] as const,
+] as const;
+
+export type ScheduleId = typeof SCHEDULE_IDS[number];
 /** What a stage computes again in its backward instead of keeping: nothing, the attention, or all but a layer's input. */
 export type RecomputeId = "none" | "attention" | "block";
+
+/**
+ * How WebGPU kernels keep what F leaves to B and W, and the gradients on the way back: in f32 or in halves. Computed with is f32
+ * either way, and so are weights, weight gradients, norms' sums, softmax and loss; other engines know f32 only.
+ */
+export type DtypeId = "f32" | "f16";
 
 /**
  * Where a stage's gradients are summed and its step is made. exact: in integers on the CPU, the same bits for every holder. gpu:
@@ -84,12 +98,16 @@ export interface RunConfig {
   /** Peers of other stages keep shards and parities of each stage's state in their memory. */
   parity: boolean;
   schedule: ScheduleId;
+  /** Pairs of opposite pipelines of the schedule `chimera`; each peer holds two stages for each. */
+  chimera_pairs: number;
   codec_forward: CodecId;
   codec_backward: CodecId;
   /** What replicas exchange of their weight gradients. */
   reduce: ReduceId;
   /** Activations that are computed again to save memory; auto: as little as the peers' memory allows, stage by stage. */
   recompute: RecomputeId | "auto";
+  /** f16: activations take half the memory; the gradient is scaled for it, and steps that overflow are skipped. */
+  dtype: DtypeId;
   /** auto: on the GPU where a stage has one holder whose engine can. */
   optimizer: "auto" | "exact";
   iceServers: IceServer[];
@@ -134,6 +152,8 @@ export interface View {
   /** Committed steps contained in the state that every holder starts this view with. */
   baseStep: number;
   stages: StagePlan[];
+  /** Of this cut, where it may differ from the one that a peer was welcomed with. */
+  config?: RunConfig;
   schedule: ScheduleId;
   codecForward: CodecId;
   codecBackward: CodecId;

@@ -144,7 +144,7 @@ export class CoordinatorProcess {
   #record(effect: RunEffect): boolean {
     if (effect.do === "persist") {
       const { record } = effect;
-      if (record.kind === "commit") return this.#append(record);
+      if (record.kind !== "view") return this.#append(record);
       return this.#append({ ...record, peers: this.#membersOf(record.view) });
     }
     if (effect.do !== "report" || effect.line.event !== "rollback") return true;

@@ -25,17 +25,34 @@ export async function runOneProcess(
   engine?: StageEngine,
 ): Promise<Reference> {
   const stage = wholeModel(spec);
-  const layout = stageLayout(spec, stage);
-  const state = createState(layout, initParams(spec, stage, config.seed));
+  const state = createState(stageLayout(spec, stage), initParams(spec, stage, config.seed));
+  const losses = await trainOn({ config, spec, corpus, state, until: config.max_iters, engine });
+  return { state, losses };
+}
+
+interface Segment {
+  config: RunConfig;
+  spec: ModelSpec;
+  corpus: Corpus;
+  /** Trained in place, from its own step on. */
+  state: StageState;
+  /** Committed steps at which it ends. */
+  until: number;
+  engine?: StageEngine | undefined;
+}
+
+/** Goes on with a state under one configuration; the mean training loss of each step. */
+export async function trainOn({ config, spec, corpus, state, until, engine }: Segment): Promise<number[]> {
+  const stage = wholeModel(spec);
   const codecs = { codecForward: config.codec_forward, codecBackward: config.codec_backward };
   const used = engine ?? createCpuEngine({ spec, stage, batchSize: config.batch_size, slots: 1, ...codecs });
   const rates = learningRates(config);
   const losses: number[] = [];
-  for (let step = 0; step < config.max_iters; step++) {
+  while (state.step < until) {
     await used.load(state.params);
-    losses.push(await trainStep({ config, spec, corpus, engine: used, state, lr: rates[step]! }));
+    losses.push(await trainStep({ config, spec, corpus, engine: used, state, lr: rates[state.step]! }));
   }
-  return { state, losses };
+  return losses;
 }
 
 interface StepInput {

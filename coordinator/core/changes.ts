@@ -1,0 +1,112 @@
+// Changes of the configuration in the middle of a run: which keys may change, from which step on, and what follows. A change
+// begins a new cut from the state that is there, so that every peer computes a step under one configuration. Pure; mutates the
+// turn's state. What must stay true: a step that is done again is done with the configuration that it had the first time.
+import type { RunConfig } from "../../peer/wire/run.ts";
+import type { RunCoreState } from "./run_state.ts";
+import { note, type Turn } from "./turn.ts";
+
+/** What of a run is not its model, its data or its past. */
+export const CHANGEABLE_KEYS = [
+  ...["batch_size", "gradient_accumulation_steps", "learning_rate", "min_lr", "max_iters"] as const,
+  ...["warmup_iters", "lr_decay_iters", "weight_decay", "beta1", "beta2", "grad_clip"] as const,
+  ...["eval_interval", "eval_iters", "checkpoint_interval", "snapshot_interval", "sample_chars"] as const,
+  ...[
+    "n_stage",
+    "shadows",
+    "parity",
+    "schedule",
+    "chimera_pairs",
+    "codec_forward",
+    "codec_backward",
+    "reduce",
+  ] as const,
+  ...["recompute", "optimizer"] as const,
+] satisfies readonly (keyof RunConfig)[];
+
+export type ChangeableKey = typeof CHANGEABLE_KEYS[number];
+export type ConfigValues = Partial<Pick<RunConfig, ChangeableKey>>;
+
+/** From committed step `step` on these keys have these values. Plain data. */
+export interface ConfigChange {
+  step: number;
+  set: ConfigValues;
+  /** Once it has begun to count: what they were before. */
+  was?: ConfigValues;
+}
+
+/** Changes that a run remembers; more than a person makes in a day. */
+export const CHANGES_MAX = 64;
+
+/** A change as people read it: "learning_rate 0.003 -> 0.001". */
+export function changeText(set: ConfigValues, config: RunConfig): string {
+  return keysOf(set).map((key) => `${key} ${String(config[key])} -> ${String(set[key])}`).join(", ");
+}
+
+export function keysOf(set: ConfigValues): ChangeableKey[] {
+  return CHANGEABLE_KEYS.filter((key) => set[key] !== undefined);
+}
+
+/** Notes a change that counts from `step` on, or from the next step if that is past. */
+export function planChange(turn: Turn, change: { step: number; set: ConfigValues }): void {
+  const { s } = turn;
+  const next = s.round?.pass === "train" ? s.committed + 1 : s.committed;
+  const step = Math.max(change.step, next);
+  s.changes.push({ step, set: change.set });
+  s.changes.sort((a, b) => a.step - b.step);
+  s.changed = true;
+  note(turn, "admin", `from step ${step} on: ${changeText(change.set, s.config)}`);
+  remember(turn);
+}
+
+/** Whether a change counts from `committed` on that has not come into force. */
+export function changesDue(s: RunCoreState): boolean {
+  return s.changes.some((change) => change.was === undefined && change.step <= s.committed);
+}
+
+/** Changes that count from `committed` on become the configuration; the words for what changed, or null. */
+export function beginChanges(turn: Turn): string | null {
+  const { s } = turn;
+  const due = s.changes.filter((change) => change.was === undefined && change.step <= s.committed);
+  if (due.length === 0) return null;
+  const texts = due.map((change) => {
+    const text = changeText(change.set, s.config);
+    const { config } = s;
+    change.was = Object.fromEntries(keysOf(change.set).map((key) => [key, config[key]]));
+    adopt(s, { ...config, ...change.set });
+    return text;
+  });
+  remember(turn);
+  return texts.join(", ");
+}
+
+/** The run goes back to `base` committed steps: what came into force after it is to come again. */
+export function undoChanges(turn: Turn, base: number): void {
+  const { s } = turn;
+  const undone = s.changes.filter((change) => change.was !== undefined && change.step > base);
+  for (const change of undone.toReversed()) {
+    adopt(s, { ...s.config, ...change.was });
+    delete change.was;
+  }
+  if (undone.length > 0) remember(turn);
+}
+
+/** The run is set back on purpose, to another history: what came into force after `base`, or was to come, is forgotten. */
+export function dropChanges(turn: Turn, base: number): void {
+  const { s } = turn;
+  undoChanges(turn, base);
+  s.changes = s.changes.filter((change) => change.was !== undefined);
+  if (s.changed) remember(turn);
+}
+
+/** max_iters is the run's target unless it was stopped before. */
+function adopt(s: RunCoreState, config: RunConfig): void {
+  if (config.max_iters !== s.config.max_iters) s.target = config.max_iters;
+  s.config = config;
+}
+
+function remember({ s, out }: Turn): void {
+  out.push({
+    do: "persist",
+    record: { kind: "config", config: s.config, changes: structuredClone(s.changes) },
+  });
+}

@@ -1,0 +1,171 @@
+// The organizer's orders over HTTP: pause, stop, drain, put out, change, go back, and what is done with checkpoints. Checks what
+// was asked and hands it to the run's core, which decides. Every route wants the admin token.
+import type { Context, Hono } from "hono";
+import { CHANGEABLE_KEYS, type ChangeableKey, CHANGES_MAX, type ConfigValues } from "../core/changes.ts";
+import type { Shell } from "../shell.ts";
+import { checkpointStates } from "../store/checkpoint_list.ts";
+import { checkpointsDir, readCheckpoint } from "../store/checkpoints.ts";
+import { readConfig } from "../../peer/model/config.ts";
+import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
+import { bodyOf, problem, shown, unauthorized } from "./answers.ts";
+import { join } from "node:path";
+
+export interface OrderOptions {
+  shell: Shell;
+  outDir: string;
+  isAdmin(request: Request): boolean;
+  /** What a page sees once the order was taken. */
+  status(): unknown;
+}
+
+/** Longest reason that is told to a peer that has to go. */
+const REASON_CHARS_MAX = 200;
+
+type Taken = Response | null;
+
+/** A refusal, or null once the core has the order. */
+type Handler = (body: Record<string, unknown>, c: Context) => Taken | Promise<Taken>;
+
+export function addOrderRoutes(app: Hono, options: OrderOptions): void {
+  const { shell } = options;
+  const order = (path: string, handler: Handler) =>
+    app.post(path, async (c) => {
+      if (!options.isAdmin(c.req.raw)) return unauthorized();
+      return await handler(await bodyOf(c.req.raw), c) ?? c.json(options.status());
+    });
+  order("/api/control", (body) => control(shell, body));
+  order("/api/evict", (body) => evict(shell, body));
+  order("/api/drain", ({ peer }) => {
+    if (!isPeer(shell, peer)) return noPeer(peer);
+    shell.feed({ type: "admin", action: "drain", peer });
+    return null;
+  });
+  order("/api/change", (body) => change(shell, body));
+  order("/api/rollback", ({ checkpoint }) => rollback(options, checkpoint));
+  app.post("/api/checkpoints/:name/verify", async (c) => {
+    if (!options.isAdmin(c.req.raw)) return unauthorized();
+    return await verify(options, c.req.param("name"));
+  });
+  app.delete("/api/checkpoints/:name", async (c) => {
+    if (!options.isAdmin(c.req.raw)) return unauthorized();
+    return await remove(options, c.req.param("name")) ?? c.json(options.status());
+  });
+}
+
+function control(shell: Shell, { action, step }: Record<string, unknown>): Taken {
+  if (action === "stop" && step !== undefined) {
+    if (!isStep(step)) return problem(400, "usage", `step ${shown(step)}; use a whole number of steps`);
+    shell.feed({ type: "admin", action, step });
+    return null;
+  }
+  if (action !== "pause" && action !== "resume" && action !== "stop") {
+    return problem(400, "usage", `action ${shown(action)}; use pause, resume or stop`);
+  }
+  shell.feed({ type: "admin", action });
+  return null;
+}
+
+/** `again`: it may come back by itself, as one that was only slow. */
+function evict(shell: Shell, { peer, reason, again }: Record<string, unknown>): Taken {
+  if (!isPeer(shell, peer)) return noPeer(peer);
+  const why = typeof reason === "string" ? reason.trim().slice(0, REASON_CHARS_MAX) : "";
+  const told = why === "" ? "put out by the organizer" : `put out by the organizer: ${why}`;
+  shell.feed({ type: "evict", peer, reason: told, mayReturn: again === true });
+  return null;
+}
+
+/** The whole configuration as it would be is checked, not only the keys that change. */
+function change(shell: Shell, { step, set }: Record<string, unknown>): Taken {
+  if (!isStep(step)) return problem(400, "usage", `step ${shown(step)}; use a whole number of steps`);
+  const { state } = shell.core;
+  if (state.changes.length >= CHANGES_MAX) {
+    return problem(
+      409,
+      "bad-config",
+      `a run has at most ${CHANGES_MAX} changes; start another from a checkpoint`,
+    );
+  }
+  const entries = typeof set === "object" && set !== null ? Object.entries(set) : [];
+  if (entries.length === 0) return problem(400, "usage", 'nothing to change; send {"step", "set": {...}}');
+  const fixed = entries.find(([key]) => !CHANGEABLE_KEYS.includes(key as ChangeableKey));
+  if (fixed !== undefined) {
+    const keys = CHANGEABLE_KEYS.join(", ");
+    return problem(
+      400,
+      "bad-config",
+      `${fixed[0].slice(0, 40)} is fixed for a run; these may change: ${keys}`,
+    );
+  }
+  try {
+    readConfig({ ...state.config, ...set as ConfigValues });
+  } catch (error) {
+    if (!(error instanceof ShoalError)) throw error;
+    return problem(400, error.code, error.message);
+  }
+  shell.feed({ type: "admin", action: "change", step, set: set as ConfigValues });
+  return null;
+}
+
+async function rollback({ shell, outDir }: OrderOptions, name: unknown): Promise<Taken> {
+  if (!isCheckpoint(shell, name)) return noCheckpoint(name);
+  try {
+    const checkpoint = await readCheckpoint(join(checkpointsDir(outDir), name));
+    const files = checkpointStates(checkpoint);
+    const { step } = checkpoint.manifest;
+    for (const { info, bytes } of files) shell.putFile(step, info, bytes);
+    const source = { step, files: files.map(({ info }) => info) };
+    shell.feed({ type: "admin", action: "rollback", source, name });
+    return null;
+  } catch (error) {
+    return unreadable(error);
+  }
+}
+
+async function verify({ shell, outDir }: OrderOptions, name: string): Promise<Response> {
+  if (!isCheckpoint(shell, name)) return noCheckpoint(name);
+  try {
+    const { manifest } = await readCheckpoint(join(checkpointsDir(outDir), name));
+    const files = manifest.files.map(({ name, bytes, sha256 }) => ({ name, bytes, sha256 }));
+    return Response.json({ verified: true, step: manifest.step, files });
+  } catch (error) {
+    return unreadable(error);
+  }
+}
+
+async function remove({ shell, outDir }: OrderOptions, name: string): Promise<Taken> {
+  if (!isCheckpoint(shell, name)) return noCheckpoint(name);
+  await Deno.remove(join(checkpointsDir(outDir), name), { recursive: true });
+  shell.checkpoints.splice(shell.checkpoints.findIndex((it) => it.name === name), 1);
+  shell.warn(`checkpoint ${name} deleted by the organizer`);
+  return null;
+}
+
+function unreadable(error: unknown): Response {
+  if (!(error instanceof ShoalError)) throw error;
+  return problem(422, error.code, messageOf(error));
+}
+
+function isStep(value: unknown): value is number {
+  return typeof value === "number" && Number.isInteger(value) && value >= 0;
+}
+
+function isPeer(shell: Shell, peer: unknown): peer is string {
+  return typeof peer === "string" && Object.hasOwn(shell.core.state.peers, peer);
+}
+
+function noPeer(peer: unknown): Response {
+  return problem(404, "usage", `there is no peer ${shown(peer)}`);
+}
+
+/** Only what this run wrote: a name is never a path. */
+function isCheckpoint(shell: Shell, name: unknown): name is string {
+  return shell.checkpoints.some((it) => it.name === name);
+}
+
+function noCheckpoint(name: unknown): Response {
+  return problem(
+    404,
+    "bad-checkpoint",
+    `there is no checkpoint ${shown(name)}; the page lists those there are`,
+  );
+}
