@@ -1,8 +1,10 @@
 // Starts a coordinator: corpus, store, core, HTTP server. Library entry for the command line, the demo and tests; prints
 // nothing itself. The links it returns carry the tokens in the fragment, which browsers do not send.
 import { createApp } from "./http/app.ts";
+import { Door } from "./http/door.ts";
 import { linkBase } from "./http/links.ts";
 import { Sockets } from "./http/sockets.ts";
+import { TextService } from "./http/text_service.ts";
 import { Shell, type ShellOptions } from "./shell.ts";
 import type { CoordinatorEventLine } from "./core/run_state.ts";
 import { loadCorpus, type LoadedCorpus } from "./store/corpus.ts";
@@ -53,6 +55,9 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
   // A public URL that is none should be told before a corpus is read and a port opened.
   linkBase({ ...options, addresses: [] });
   const start = await prepare(options);
+  const access = readAccess(options.outDir);
+  const { joinToken, adminToken } = access;
+  const door = new Door({ runDir: options.outDir, joinToken, now: () => Date.now() });
   const { log, runLog } = openLogs(options, start);
   const shellOptions: ShellOptions = {
     ...start,
@@ -69,12 +74,11 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
       `the run's log ended in ${runLog.tornBytes} bytes of an unfinished record, which were cut off`,
     );
   }
-  const access = readAccess(options.outDir);
-  const { joinToken, adminToken } = access;
-  const sockets = new Sockets(shell, joinToken);
+  const sockets = new Sockets(shell, door);
   let base = "";
-  const joinLink = () => `${base}/#${joinToken}`;
-  const app = createApp({ ...options, shell, sockets, joinToken, adminToken, joinLink });
+  const joinLink = (token = joinToken) => `${base}/#${token}`;
+  const texts = new TextService(openTextWorker);
+  const app = createApp({ ...options, shell, sockets, door, adminToken, joinLink, texts });
   const server = await serveOrClose(shell, () => serve(options, access.port, app.fetch));
   const { port } = server.addr as Deno.NetAddr;
   writeAccess(options.outDir, { joinToken, adminToken, port });
@@ -82,10 +86,16 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
   const adminLink = `${base}/admin#${adminToken}`;
   options.onEvent({ event: "listening", join: joinLink(), admin: adminLink });
   const stop = async (reason: string) => {
+    texts.close();
     await shell.close(reason);
     await server.shutdown();
   };
   return { joinLink: joinLink(), adminLink, done: shell.ended, stop, shell };
+}
+
+/** Computes texts beside the thread that serves. */
+export function openTextWorker(): Worker {
+  return new Worker(new URL("./cli/text_worker.ts", import.meta.url), { type: "module" });
 }
 
 /** A run that goes on from its log keeps its epoch; anything else is a history of its own. */

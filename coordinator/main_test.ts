@@ -234,6 +234,28 @@ Deno.test("coordinator: signals and relayed bytes reach the peer that is named, 
   await Promise.all([one, two, three].map(({ client }) => client.close()));
 });
 
+Deno.test("coordinator: an invitation for one computer lets in one at a time, and who leaves makes room", async () => {
+  await using run = await start();
+  const { hash, origin } = new URL(run.coordinator.adminLink);
+  const asAdmin = { headers: { authorization: `Bearer ${hash.slice(1)}` } };
+  const made = await fetch(`${origin}/api/invitations`, { ...asAdmin, method: "POST", body: '{"seats":1}' });
+  const token = new URL((await made.json()).link).hash.slice(1);
+  const first = new Client(run.origin);
+  await first.send(hello(run, { token }));
+  const { peer } = await first.message("welcome");
+  const second = new Client(run.origin);
+  await second.send(hello(run, { token }));
+  const refused = await second.message("refused");
+  assert.deepEqual([refused.code, /one computer at a time/.test(refused.reason)], ["run-full", true]);
+  await first.close();
+  const { shell } = run.coordinator;
+  while (shell.core.state.peers[peer] !== undefined) await new Promise((resolve) => setTimeout(resolve, 5));
+  const third = new Client(run.origin);
+  await third.send(hello(run, { token }));
+  await third.message("welcome");
+  await Promise.all([second.close(), third.close()]);
+});
+
 Deno.test("coordinator: its end is told to every peer", async () => {
   const run = await start();
   const { client } = await admitted(run);

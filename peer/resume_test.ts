@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import type { ShellEvent } from "../coordinator/event_queue.ts";
 import { createApp } from "../coordinator/http/app.ts";
+import { Door } from "../coordinator/http/door.ts";
 import { Sockets } from "../coordinator/http/sockets.ts";
 import { Shell } from "../coordinator/shell.ts";
 import { loadCorpus, type LoadedCorpus } from "../coordinator/store/corpus.ts";
@@ -92,6 +93,7 @@ class Place implements AsyncDisposable {
     });
     const fed: ShellEvent[] = [];
     const { connections, identities, options, core } = shell;
+    const door = new Door({ runDir: this.folder, joinToken: TOKEN, now: () => Date.now() });
     const sockets = new Sockets({
       ...{ connections, identities, options, core, takeId: () => shell.takeId() },
       get regathering() {
@@ -104,9 +106,9 @@ class Place implements AsyncDisposable {
         fed.push(event);
         shell.feed(event);
       },
-    }, TOKEN);
+    }, door);
     const app = createApp({
-      ...{ shell, sockets, joinToken: TOKEN, adminToken: "admin", runName: "test", operator: "the test" },
+      ...{ shell, sockets, door, adminToken: "admin", runName: "test", operator: "the test" },
       ...{ webRoot: this.folder, outDir: this.folder, joinLink: () => "" },
     });
     return this.life = { shell, log, fed, fetch: (request) => app.fetch(request) };

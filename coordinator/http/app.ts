@@ -4,14 +4,19 @@ import { isHolder } from "../core/holders.ts";
 import { isAsked } from "../core/restore.ts";
 import { Hono } from "hono";
 import { extname, join, normalize, sep } from "node:path";
-import { metricsText } from "../core/status.ts";
+import { metricsText } from "../core/metrics.ts";
 import { holderBytes } from "../../peer/model/stage_memory.ts";
 import type { RunCoreState } from "../core/run_state.ts";
 import type { Shell } from "../shell.ts";
 import { checkpointsDir } from "../store/checkpoints.ts";
 import { bodyOf, problem, same, unauthorized } from "./answers.ts";
+import { addCompletionRoutes } from "./completions.ts";
+import type { Door } from "./door.ts";
+import { addInvitationRoutes } from "./invitations.ts";
 import { addOrderRoutes } from "./orders.ts";
 import type { Sockets } from "./sockets.ts";
+import type { TextService } from "./text_service.ts";
+import { latestCheckpoint } from "../store/weights.ts";
 import { stageLayout } from "../../peer/model/layout.ts";
 import { decodeState, stateHash } from "../../peer/model/state_file.ts";
 import { PROTOCOL_VERSION } from "../../peer/wire/control.ts";
@@ -21,13 +26,16 @@ import type { Invite, RunStatus } from "../../peer/wire/status.ts";
 export interface AppOptions {
   shell: Shell;
   sockets: Sockets;
-  joinToken: string;
+  door: Door;
   adminToken: string;
   runName: string;
   operator: string;
   webRoot: string;
   outDir: string;
-  joinLink(): string;
+  /** With the public token, or another one. */
+  joinLink(token?: string): string;
+  /** Writes text with the newest checkpoint; absent: there is no /v1. */
+  texts?: TextService;
 }
 
 const TYPES: Record<string, string> = {
@@ -36,6 +44,7 @@ const TYPES: Record<string, string> = {
   ".css": "text/css; charset=utf-8",
   ".svg": "image/svg+xml",
   ".json": "application/json",
+  ".webmanifest": "application/manifest+json",
   ".txt": "text/plain; charset=utf-8",
   ".png": "image/png",
   ".ico": "image/x-icon",
@@ -44,7 +53,7 @@ const TYPES: Record<string, string> = {
 
 /** Pages load nothing from elsewhere, run no inline script, and talk to this server alone. */
 const CSP = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; " +
-  "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+  "img-src 'self' data:; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /** A worker has the policy of its own script: it alone may compile WebAssembly, which an engine without WebGPU is. */
 const SCRIPT_CSP = CSP.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'");
@@ -66,14 +75,23 @@ export function createApp(options: AppOptions): Hono {
     c.header("Referrer-Policy", "no-referrer");
   });
   app.get("/metrics", (c) => {
-    if (roleOf(options, c.req.raw) === null) return unauthorized();
-    return c.text(metricsText(options.shell.core.state));
+    const role = roleOf(options, c.req.raw);
+    if (role === null) return unauthorized();
+    return c.text(metricsText(options.shell.core.state, { links: role === "admin" }));
   });
   addPeerRoutes(app, options);
   addStateRoutes(app, options);
   addAdminRoutes(app, options);
+  addTextRoutes(app, options);
   app.get("*", (c) => servePage(options.webRoot, new URL(c.req.url).pathname));
   return app;
+}
+
+function addTextRoutes(app: Hono, options: AppOptions): void {
+  const { texts: service, runName: model, operator: owner, outDir } = options;
+  if (service === undefined) return;
+  const authorised = (request: Request) => roleOf(options, request) !== null;
+  addCompletionRoutes(app, { service, authorised, model, owner, checkpoint: () => latestCheckpoint(outDir) });
 }
 
 function addPeerRoutes(app: Hono, options: AppOptions): void {
@@ -182,7 +200,11 @@ function askedFor(state: RunCoreState, at: Upload): StagePlan | null {
 function addAdminRoutes(app: Hono, options: AppOptions): void {
   const { shell, outDir } = options;
   const isAdmin = (request: Request) => roleOf(options, request) === "admin";
+  addInvitationRoutes(app, { shell, door: options.door, isAdmin, linkOf: options.joinLink });
   addOrderRoutes(app, { shell, outDir, isAdmin, status: () => status(options, "admin") });
+  app.get("/api/trace", (c) => {
+    return isAdmin(c.req.raw) ? c.json(shell.core.state.traces.newest) : unauthorized();
+  });
   app.get("/api/checkpoints/:name/:file", async (c) => {
     if (roleOf(options, c.req.raw) !== "admin") return unauthorized();
     return await serveCheckpoint(options, c.req.param("name"), c.req.param("file"));
@@ -247,17 +269,17 @@ function status({ shell, runName, operator, joinLink }: AppOptions, role: Role):
   const base = { ...core, runName, operator };
   if (role === "admin") return { ...base, checkpoints: shell.checkpoints, joinLink: joinLink() };
   const recovery = { ...core.recovery, departures: [] };
-  return { ...base, checkpoints: [], joinLink: null, events: [], recovery };
+  const peers = core.peers.map(({ linkFigures: _, ...peer }) => peer);
+  return { ...base, peers, checkpoints: [], joinLink: null, events: [], recovery };
 }
 
 function roleOf(options: AppOptions, request: Request): Role {
   const given = request.headers.get("authorization")?.replace(/^Bearer /, "") ?? "";
   if (same(given, options.adminToken)) return "admin";
-  return same(given, options.joinToken) ? "join" : null;
+  return options.door.knows(given) ? "join" : null;
 }
 
 function peerOf(options: AppOptions, request: Request): string | null {
-  if (roleOf(options, request) === null) return null;
   const peer = request.headers.get("x-shoal-peer") ?? "";
   const ticket = options.sockets.tickets.get(peer);
   return ticket !== undefined && same(request.headers.get("x-shoal-ticket") ?? "", ticket) ? peer : null;

@@ -13,6 +13,7 @@ const FOR_ANY_TOKEN: [Method, string][] = [
   ["GET", "/metrics"],
 ];
 const FOR_ADMIN: [Method, string][] = [
+  ["GET", "/api/trace"],
   ["POST", "/api/control"],
   ["POST", "/api/evict"],
   ["POST", "/api/drain"],

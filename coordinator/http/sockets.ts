@@ -6,6 +6,7 @@ import type { Connection, Shell, ShellOptions } from "../shell.ts";
 import type { Identity } from "../durable.ts";
 import { randomToken } from "../store/access.ts";
 import { same } from "./answers.ts";
+import type { Door, Entry } from "./door.ts";
 import { messageOf } from "../../peer/wire/errors.ts";
 import {
   type CoordinatorMessage,
@@ -33,6 +34,8 @@ type Hello = PeerMessage & { type: "hello" };
 interface Session {
   id: string | null;
   socket: WebSocket;
+  /** The invitation it came in with; null with the public link. */
+  invite: string | null;
   /** Set with the id; a peer that returned on another socket has another one. */
   connection: Connection | null;
 }
@@ -47,17 +50,17 @@ export interface SocketHub extends Pick<Shell, "connections" | "identities" | "f
 
 export class Sockets {
   readonly #shell: SocketHub;
-  readonly #joinToken: string;
+  readonly #door: Door;
   /** Tickets with which a peer proves over HTTP that it is the one on the socket. */
   readonly tickets = new Map<string, string>();
 
-  constructor(shell: SocketHub, joinToken: string) {
+  constructor(shell: SocketHub, door: Door) {
     this.#shell = shell;
-    this.#joinToken = joinToken;
+    this.#door = door;
   }
 
   accept(socket: WebSocket): void {
-    const session: Session = { id: null, socket, connection: null };
+    const session: Session = { id: null, socket, invite: null, connection: null };
     socket.binaryType = "arraybuffer";
     const timer = setTimeout(() => session.id === null && socket.close(4000, "no hello"), HELLO_MS);
     socket.onmessage = (event: MessageEvent) => this.#receive(session, event.data);
@@ -84,6 +87,7 @@ export class Sockets {
 
   #gone(peer: string, reason: string): void {
     this.tickets.delete(peer);
+    this.#door.leave(peer);
     this.#shell.identities.delete(peer);
     if (this.#shell.connections.delete(peer)) this.#shell.feed({ type: "gone", peer, reason });
   }
@@ -126,12 +130,16 @@ export class Sockets {
         `this coordinator speaks version ${PROTOCOL_VERSION}, the peer ${hello.version}; reload or update`;
       return refuseSession(session, "wrong-version", reason);
     }
-    if (hello.token !== this.#joinToken) {
-      return refuseSession(session, "bad-token", "the join link is not of this run; ask for a fresh link");
+    if (!this.#door.knows(hello.token)) {
+      return refuseSession(session, "bad-token", reasonOf(this.#door.enter(hello.token)));
     }
     if (this.#shell.connections.size >= PEERS_MAX) {
       return refuseSession(session, "run-full", `${PEERS_MAX} peers are connected; try again later`);
     }
+    if (hello.resume !== undefined) this.#door.leave(hello.resume.peer);
+    const entry = this.#door.enter(hello.token);
+    if (!entry.ok) return refuseSession(session, "run-full", entry.reason);
+    session.invite = entry.invite;
     if (hello.resume === undefined) return this.#join(session, hello);
     const known = this.#memberOf(hello.resume);
     if (known !== null) return this.#return(session, hello, known);
@@ -171,6 +179,7 @@ export class Sockets {
     const { incarnation, ticket, resumed } = who;
     const connection = connectionOver(session.socket);
     Object.assign(session, { id, connection });
+    this.#door.seat(id, session.invite);
     this.tickets.set(id, ticket);
     this.#shell.identities.set(id, { incarnation, ticket });
     this.#shell.connections.set(id, connection);
@@ -195,6 +204,10 @@ function connectionOver(socket: WebSocket): Connection {
     },
     close: (reason) => socket.close(1000, reason.slice(0, 100)),
   };
+}
+
+function reasonOf(entry: Entry): string {
+  return entry.ok ? "" : entry.reason;
 }
 
 function packed(message: CoordinatorMessage): Uint8Array<ArrayBuffer> {

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { createApp } from "../../coordinator/http/app.ts";
+import { Door } from "../../coordinator/http/door.ts";
 import { Sockets } from "../../coordinator/http/sockets.ts";
 import { Shell } from "../../coordinator/shell.ts";
 import { EventLog } from "../../coordinator/store/event_log.ts";
@@ -31,6 +32,7 @@ export const SPEC = specOf(CONFIG, 3);
 export interface Site extends AsyncDisposable {
   shell: Shell;
   sockets: Sockets;
+  door: Door;
   /** Requests `path` with a token, or without any. */
   ask(path: string, options?: RequestInit & { token?: string; peer?: string }): Promise<Response>;
 }
@@ -46,18 +48,19 @@ export async function openSite(): Promise<Site> {
     onEvent: () => {},
     sample: () => Promise.resolve(""),
   });
-  const sockets = new Sockets(shell, JOIN);
+  const door = new Door({ runDir: folder, joinToken: JOIN, now: () => shell.now() });
+  const sockets = new Sockets(shell, door);
   const about = { runName: "the run", operator: "an operator", webRoot, outDir: folder };
   const app = createApp({
     ...about,
     shell,
     sockets,
-    joinToken: JOIN,
+    door,
     adminToken: ADMIN,
-    joinLink: () => LINK,
+    joinLink: (token) => token === undefined ? LINK : `http://127.0.0.1:1/#${token}`,
   });
   return {
-    ...{ shell, sockets },
+    ...{ shell, sockets, door },
     ask(path, { token, peer, ...init } = {}) {
       const headers = new Headers(init.headers);
       if (token !== undefined) headers.set("authorization", `Bearer ${token}`);
