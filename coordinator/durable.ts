@@ -2,7 +2,7 @@
 // of sockets; whoever calls it holds back what follows until it returns.
 import type { CommitRecord, PersistEffect, RestoredPeer } from "./core/run_record.ts";
 import type { RunCoreState, RunEffect } from "./core/run_state.ts";
-import type { ConfigChange } from "./core/changes.ts";
+import type { ConfigChange } from "../peer/wire/changes.ts";
 import type { RunConfig, View } from "../peer/wire/run.ts";
 import { peersOf } from "../peer/wire/view.ts";
 

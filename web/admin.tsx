@@ -2,7 +2,9 @@
 // No state and no network here; admin_main.tsx binds them to the coordinator.
 /** @jsxRuntime automatic */
 /** @jsxImportSource preact */
+import { Gantt } from "./admin_gantt.tsx";
 import { CheckpointList, EventLog, JoinPanel, PeerTable } from "./admin_lists.tsx";
+import { Alerts, InvitationList, type OrderActions, Orders } from "./admin_orders.tsx";
 import { Recovery } from "./admin_recovery.tsx";
 import { ConfirmButton } from "./confirm.tsx";
 import { Curve } from "./curve.tsx";
@@ -20,13 +22,18 @@ import {
 import type { AdminScreen, BoardView } from "./view_model_admin.ts";
 import type { PipelineCell, PipelineView } from "./view_model_pipeline.ts";
 
-export interface AdminActions {
+export interface AdminActions extends OrderActions {
   pause(): void;
   resume(): void;
   stop(): void;
-  evict(peer: string): void;
+  drain(peer: string): void;
+  evict(peer: string, reason: string): void;
+  verify(checkpoint: string): void;
+  rollBack(checkpoint: string): void;
+  remove(checkpoint: string): void;
   download(checkpoint: string, file: string): void;
-  copy(link: string): void;
+  /** Keeps the step that is shown, or goes on to the newest. */
+  hold(held: boolean): void;
   reload(): void;
 }
 
@@ -43,7 +50,7 @@ export function Admin({ screen, actions }: { screen: AdminScreen; actions: Admin
 
 function Board({ view, actions }: { view: BoardView; actions: AdminActions }) {
   const join = view.joinLink && <JoinPanel link={view.joinLink} onCopy={actions.copy} />;
-  const peers = <PeerTable peers={view.peers} onEvict={actions.evict} />;
+  const peers = <PeerTable peers={view.peers} onDrain={actions.drain} onEvict={actions.evict} />;
   return (
     <div class="board">
       {view.stale && (
@@ -51,6 +58,7 @@ function Board({ view, actions }: { view: BoardView; actions: AdminActions }) {
           <ToneIcon tone="warn" /> {view.stale}
         </p>
       )}
+      <Alerts alerts={view.alerts} />
       <Situation view={view} actions={actions} />
       {view.gathering && <div class="columns">{peers}{join}</div>}
       <div class="columns">
@@ -61,11 +69,16 @@ function Board({ view, actions }: { view: BoardView; actions: AdminActions }) {
         </section>
       </div>
       <PipelineMap pipeline={view.pipeline} />
+      {view.gantt && <Gantt view={view.gantt} held={view.held} onHold={actions.hold} />}
       <Recovery view={view.recovery} />
       {!view.gathering && peers}
       <div class={view.gathering || !join ? "board" : "columns"}>
-        <CheckpointList checkpoints={view.checkpoints} onDownload={actions.download} />
+        <CheckpointList checkpoints={view.checkpoints} actions={actions} />
         {!view.gathering && join}
+      </div>
+      <div class="columns">
+        <Orders orders={view.orders} current={view.current} actions={actions} />
+        <InvitationList view={view.invitations} actions={actions} />
       </div>
       {view.sample && <Sample sample={view.sample} />}
       <EventLog events={view.events} />

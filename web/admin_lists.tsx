@@ -2,25 +2,33 @@
 // They draw what they are given; only the copy field touches the page, to select its text.
 /** @jsxRuntime automatic */
 /** @jsxImportSource preact */
+import { useSignal } from "@preact/signals";
 import { encode } from "uqr";
 import { ConfirmButton } from "./confirm.tsx";
 import { ScrollRegion, ToneIcon } from "./parts.tsx";
-import type { BoardView, PeerRow } from "./view_model_admin.ts";
+import { type BoardView, eventsLike, type PeerRow } from "./view_model_admin.ts";
 
 const PEER_COLUMNS = [
   "Peer",
   "State",
+  "Orders",
   "Role",
   "Adapter",
   "Block",
+  "Per micro-batch",
   "Own step",
   "Traffic",
   "Links",
   "If it vanishes",
-  "Remove",
 ];
 
-export function PeerTable({ peers, onEvict }: { peers: PeerRow[]; onEvict: (peer: string) => void }) {
+interface PeerTableProps {
+  peers: PeerRow[];
+  onDrain: (peer: string) => void;
+  onEvict: (peer: string, reason: string) => void;
+}
+
+export function PeerTable({ peers, onDrain, onEvict }: PeerTableProps) {
   return (
     <section class="panel" aria-labelledby="peers-title">
       <h2 id="peers-title">Peers</h2>
@@ -32,7 +40,11 @@ export function PeerTable({ peers, onEvict }: { peers: PeerRow[]; onEvict: (peer
               <thead>
                 <tr>{PEER_COLUMNS.map((column) => <th scope="col" key={column}>{column}</th>)}</tr>
               </thead>
-              <tbody>{peers.map((peer) => <PeerLine key={peer.id} peer={peer} onEvict={onEvict} />)}</tbody>
+              <tbody>
+                {peers.map((peer) => (
+                  <PeerLine key={peer.id} peer={peer} onDrain={onDrain} onEvict={onEvict} />
+                ))}
+              </tbody>
             </table>
           </ScrollRegion>
         )}
@@ -40,7 +52,7 @@ export function PeerTable({ peers, onEvict }: { peers: PeerRow[]; onEvict: (peer
   );
 }
 
-function PeerLine({ peer, onEvict }: { peer: PeerRow; onEvict: (peer: string) => void }) {
+function PeerLine({ peer, onDrain, onEvict }: Omit<PeerTableProps, "peers"> & { peer: PeerRow }) {
   return (
     <tr>
       <th scope="row">
@@ -50,39 +62,75 @@ function PeerLine({ peer, onEvict }: { peer: PeerRow; onEvict: (peer: string) =>
       <td class="health">
         <ToneIcon tone={peer.tone} /> {peer.health}
       </td>
-      <td>{peer.role}</td>
-      <td>
-        {peer.adapter}
-        <small>{peer.engine}</small>
-      </td>
-      <td>{peer.block}</td>
-      <td>{peer.step}</td>
-      <td>
-        {peer.traffic}
-        {peer.kept && <small>{peer.kept}</small>}
-      </td>
-      <td>{peer.links}</td>
-      <td>{peer.loss}</td>
-      <td>
+      <td class="peer-orders">
+        <ConfirmButton
+          label="Let go"
+          describedLabel={`Let go ${peer.id}`}
+          title={`Let ${peer.id} go?`}
+          text="It goes as soon as others hold what it holds: nothing is lost, and it may take a few steps."
+          confirm="Let it go"
+          onConfirm={() => onDrain(peer.id)}
+        />
         <ConfirmButton
           label="Remove"
           describedLabel={`Remove ${peer.id}`}
           title={`Remove ${peer.id} from the run?`}
           text={peer.removal}
           confirm="Remove it"
-          onConfirm={() => onEvict(peer.id)}
+          field="Reason, told to its owner"
+          onConfirm={(reason) => onEvict(peer.id, reason)}
         />
       </td>
+      <td>{peer.role}</td>
+      <td>
+        {peer.adapter}
+        <small>{peer.engine}</small>
+      </td>
+      <td>{peer.block}</td>
+      <td>
+        {peer.operations.length === 0 && <span class="quiet">not yet</span>}
+        {peer.operations.map(({ times, wait }) => (
+          <span class="operation" key={times}>
+            {times}
+            <small>{wait}</small>
+          </span>
+        ))}
+      </td>
+      <td>{peer.step}</td>
+      <td>
+        {peer.traffic}
+        {peer.kept && <small>{peer.kept}</small>}
+      </td>
+      <td>
+        {peer.links}
+        {peer.linkLines.length > 0 && <LinkLines peer={peer} />}
+      </td>
+      <td>{peer.loss}</td>
     </tr>
+  );
+}
+
+/** Round trip, rate up and down, and path of each link. */
+function LinkLines({ peer }: { peer: PeerRow }) {
+  return (
+    <details>
+      <summary aria-label={`Links of ${peer.id}, measured`}>Measured</summary>
+      <ul class="link-lines">{peer.linkLines.map((line) => <li key={line}>{line}</li>)}</ul>
+    </details>
   );
 }
 
 interface CheckpointListProps {
   checkpoints: BoardView["checkpoints"];
-  onDownload: (checkpoint: string, file: string) => void;
+  actions: {
+    download(checkpoint: string, file: string): void;
+    verify(checkpoint: string): void;
+    rollBack(checkpoint: string): void;
+    remove(checkpoint: string): void;
+  };
 }
 
-export function CheckpointList({ checkpoints, onDownload }: CheckpointListProps) {
+export function CheckpointList({ checkpoints, actions }: CheckpointListProps) {
   return (
     <section class="panel" aria-labelledby="checkpoints-title">
       <h2 id="checkpoints-title">Checkpoints</h2>
@@ -100,17 +148,50 @@ export function CheckpointList({ checkpoints, onDownload }: CheckpointListProps)
                     type="button"
                     key={file}
                     aria-label={`Download ${file} of ${checkpoint.name}`}
-                    onClick={() => onDownload(checkpoint.name, file)}
+                    onClick={() => actions.download(checkpoint.name, file)}
                   >
                     {file}
                   </button>
                 ))}
               </p>
+              <CheckpointOrders checkpoint={checkpoint} actions={actions} />
             </li>
           ))}
         </ul>
       )}
     </section>
+  );
+}
+
+function CheckpointOrders(
+  { checkpoint, actions }: {
+    checkpoint: BoardView["checkpoints"][number];
+    actions: CheckpointListProps["actions"];
+  },
+) {
+  const { name, step } = checkpoint;
+  return (
+    <p class="checkpoint-orders">
+      <button type="button" aria-label={`Verify ${name}`} onClick={() => actions.verify(name)}>Verify</button>
+      {checkpoint.mayGoBack && (
+        <ConfirmButton
+          label="Go back"
+          describedLabel={`Go back to ${name}`}
+          title={`Go back to step ${step}?`}
+          text="Training goes on from there. What came after it is forgotten, and so are later changes of the run."
+          confirm="Go back"
+          onConfirm={() => actions.rollBack(name)}
+        />
+      )}
+      <ConfirmButton
+        label="Delete"
+        describedLabel={`Delete ${name}`}
+        title={`Delete the checkpoint of step ${step}?`}
+        text="Its files are removed from the coordinator’s disk. Download what you want to keep first."
+        confirm="Delete it"
+        onConfirm={() => actions.remove(name)}
+      />
+    </p>
   );
 }
 
@@ -144,24 +225,39 @@ function QrCode({ text }: { text: string }) {
 }
 
 export function EventLog({ events }: { events: BoardView["events"] }) {
+  const wanted = useSignal("");
+  const shown = eventsLike(events, wanted.value);
   return (
     <section class="panel" aria-labelledby="events-title">
       <h2 id="events-title">Events</h2>
-      {events.length === 0
-        ? <p class="quiet">Nothing has happened yet.</p>
-        : (
-          <ScrollRegion label="Newest events">
-            <ol class="events">
-              {events.map((event) => (
-                <li key={event.key}>
-                  <time>{event.at}</time>
-                  <span class="event-kind">{event.kind}</span>
-                  <span>{event.text}</span>
-                </li>
-              ))}
-            </ol>
-          </ScrollRegion>
-        )}
+      {events.length === 0 ? <p class="quiet">Nothing has happened yet.</p> : (
+        <>
+          <label class="asked">
+            Only those with
+            <input
+              type="search"
+              value={wanted.value}
+              autocomplete="off"
+              placeholder="departure, tab-3, checkpoint…"
+              onInput={(it) => (wanted.value = it.currentTarget.value)}
+            />
+          </label>
+          {shown.length === 0 && <p class="quiet">None of the newest {events.length} events has that.</p>}
+          {shown.length > 0 && (
+            <ScrollRegion label="Newest events">
+              <ol class="events">
+                {shown.map((event) => (
+                  <li key={event.key}>
+                    <time>{event.at}</time>
+                    <span class="event-kind">{event.kind}</span>
+                    <span>{event.text}</span>
+                  </li>
+                ))}
+              </ol>
+            </ScrollRegion>
+          )}
+        </>
+      )}
     </section>
   );
 }

@@ -7,17 +7,27 @@ import { render } from "preact";
 import { Admin, type AdminActions } from "./admin.tsx";
 import { Api, refusalFrom, tokenOf } from "./api.ts";
 import { poll } from "./pace.ts";
+import type { RunStatus } from "../peer/wire/status.ts";
 import { type AdminModel, adminScreen } from "./view_model_admin.ts";
 
 /** The browser needs the object's address until it has begun the download. */
 const RELEASE_AFTER_MS = 60_000;
+
+/** A trace with more operations is megabytes, and is asked for less often. */
+const OPS_MANY = 4_000;
+const MANY_EVERY_MS = 10_000;
+
+/** Who came in with an invitation is no matter of seconds. */
+const INVITATIONS_EVERY_MS = 5_000;
 
 /** Long enough to read a sentence twice. */
 const NOTE_SHOWN_MS = 8000;
 
 const token = tokenOf(location.hash);
 const api = new Api(token);
-const model = signal<AdminModel>({ status: null, refusal: null, note: "" });
+const model = signal<AdminModel>({ status: null, refusal: null, note: "", trace: null, held: false });
+let tracedAt = -Infinity;
+let invitedAt = -Infinity;
 
 function learn(part: Partial<AdminModel>): void {
   model.value = { ...model.value, ...part };
@@ -25,13 +35,31 @@ function learn(part: Partial<AdminModel>): void {
 
 async function ask(): Promise<"ok" | "failed" | "stop"> {
   try {
-    learn({ status: await api.status(), refusal: null });
+    const status = await api.status();
+    learn({ status, refusal: null });
+    await askTrace(status);
+    if (performance.now() - invitedAt > INVITATIONS_EVERY_MS) await askInvitations();
     return "ok";
   } catch (error) {
     const refusal = refusalFrom(error);
     learn({ refusal });
     return refusal.code === "bad-token" ? "stop" : "failed";
   }
+}
+
+/** The newest step's operations, unless they are here already or the reader looks at one step. */
+async function askTrace({ lastStep }: RunStatus): Promise<void> {
+  const { trace = null, held } = model.value;
+  if (held || lastStep === undefined || lastStep.step === trace?.step) return;
+  const ops = trace?.lanes.reduce((sum, lane) => sum + lane.ops.length, 0) ?? 0;
+  if (ops > OPS_MANY && performance.now() - tracedAt < MANY_EVERY_MS) return;
+  tracedAt = performance.now();
+  learn({ trace: await api.trace() });
+}
+
+async function askInvitations(): Promise<void> {
+  invitedAt = performance.now();
+  learn({ invitations: await api.invitations(), now: Date.now() });
 }
 
 /** Shows a sentence for a while, unless another one takes its place. */
@@ -74,9 +102,23 @@ const actions: AdminActions = {
   pause: () => void order("Pausing.", () => api.control("pause")),
   resume: () => void order("Resuming.", () => api.control("resume")),
   stop: () => void order("Stopping.", () => api.control("stop")),
-  evict: (peer) => void order(`${peer} was removed.`, () => api.evict(peer)),
+  drain: (peer) => void order(`${peer} goes once others hold what it holds.`, () => api.drain(peer)),
+  evict: (peer, reason) => void order(`${peer} was removed.`, () => api.evict(peer, reason)),
+  change: (step, set) => void order(`Changed from step ${step} on.`, () => api.change(step, set)),
+  stopAt: (step) => void order(`The run ends after step ${step}.`, () => api.stopAt(step)),
+  verify: (checkpoint) => void order(`${checkpoint} is whole.`, () => api.verify(checkpoint)),
+  rollBack: (checkpoint) => void order(`Back to ${checkpoint}.`, () => api.rollBack(checkpoint)),
+  remove: (checkpoint) => void order(`${checkpoint} is deleted.`, () => api.remove(checkpoint)),
+  invite: (what) => void order("Invitation made.", () => api.makeInvitation(what).then(askInvitations)),
+  withdraw: (id) => void order(`${id} is withdrawn.`, () => api.withdraw(id).then(askInvitations)),
+  openPublic: (open) =>
+    void order(
+      `The public link is ${open ? "open" : "closed"}.`,
+      () => api.openPublic(open).then(askInvitations),
+    ),
   download: (checkpoint, file) => void order(`${file} is downloaded.`, () => download(checkpoint, file)),
   copy: (link) => void order("Link copied.", () => copy(link)),
+  hold: (held) => learn({ held }),
   reload: () => location.reload(),
 };
 

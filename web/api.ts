@@ -1,7 +1,8 @@
 // The coordinator's JSON interface as the pages use it. Not a cache and not a poller.
 // Every failure leaves as a ShoalError with the coordinator's code, or "offline" when no answer came at all.
 import { type ErrorCode, messageOf, ShoalError } from "../peer/wire/errors.ts";
-import type { Invite, RunStatus } from "../peer/wire/status.ts";
+import type { Invitations } from "../peer/wire/invitations.ts";
+import type { Invite, RunStatus, StepTrace } from "../peer/wire/status.ts";
 
 /** A coordinator that takes longer is as good as offline for a page that polls every second. */
 const ANSWER_TIMEOUT_MS = 8000;
@@ -23,17 +24,64 @@ export class Api {
     return await (await this.#call("/api/status")).json() as RunStatus;
   }
 
+  /** Of the newest step of which all is known; null before the first. */
+  async trace(): Promise<StepTrace | null> {
+    return await (await this.#call("/api/trace")).json() as StepTrace | null;
+  }
+
   async control(action: ControlAction): Promise<void> {
     await this.#post("/api/control", { action });
   }
 
-  async evict(peer: string): Promise<void> {
-    await this.#post("/api/evict", { peer });
+  async stopAt(step: number): Promise<void> {
+    await this.#post("/api/control", { action: "stop", step });
+  }
+
+  /** `reason` is told to the peer's owner; empty: none. */
+  async evict(peer: string, reason = ""): Promise<void> {
+    await this.#post("/api/evict", { peer, reason });
+  }
+
+  async drain(peer: string): Promise<void> {
+    await this.#post("/api/drain", { peer });
+  }
+
+  async change(step: number, set: Record<string, unknown>): Promise<void> {
+    await this.#post("/api/change", { step, set });
+  }
+
+  async rollBack(checkpoint: string): Promise<void> {
+    await this.#post("/api/rollback", { checkpoint });
+  }
+
+  /** Reads every file of it on the coordinator; as long as that takes. */
+  async verify(checkpoint: string): Promise<void> {
+    await this.#call(`${checkpointPath(checkpoint)}/verify`, { method: "POST", signal: null });
+  }
+
+  async remove(checkpoint: string): Promise<void> {
+    await this.#call(checkpointPath(checkpoint), { method: "DELETE" });
+  }
+
+  async invitations(): Promise<Invitations> {
+    return await (await this.#call("/api/invitations")).json() as Invitations;
+  }
+
+  async makeInvitation(what: { seats: number; hours: number; note: string }): Promise<void> {
+    await this.#post("/api/invitations", what);
+  }
+
+  async withdraw(id: string): Promise<void> {
+    await this.#call(`/api/invitations/${encodeURIComponent(id)}`, { method: "DELETE" });
+  }
+
+  async openPublic(open: boolean): Promise<void> {
+    await this.#post("/api/public", { open });
   }
 
   /** The whole file; checkpoints are as large as the model, so no timeout applies. */
   async checkpointFile(name: string, file: string): Promise<Blob> {
-    const path = `/api/checkpoints/${encodeURIComponent(name)}/${encodeURIComponent(file)}`;
+    const path = `${checkpointPath(name)}/${encodeURIComponent(file)}`;
     return await (await this.#call(path, { signal: null })).blob();
   }
 
@@ -57,6 +105,10 @@ export class Api {
     if (!response.ok) throw await refusalOf(response);
     return response;
   }
+}
+
+function checkpointPath(name: string): string {
+  return `/api/checkpoints/${encodeURIComponent(name)}`;
 }
 
 /** The coordinator answers errors as {"code", "message"}; anything else came from something in between. */

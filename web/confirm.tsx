@@ -12,7 +12,9 @@ export interface ConfirmButtonProps {
   title: string;
   text: string;
   confirm: string;
-  onConfirm: () => void;
+  /** Asks for a few words too; they are handed on. */
+  field?: string;
+  onConfirm: (words: string) => void;
 }
 
 export function ConfirmButton(props: ConfirmButtonProps) {
@@ -30,10 +32,11 @@ export function ConfirmButton(props: ConfirmButtonProps) {
 function ConfirmDialog(props: ConfirmButtonProps & { onClose: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
+  const words = useSignal("");
   useEffect(() => dialog.current?.showModal(), []);
   function confirm(): void {
     dialog.current?.close();
-    props.onConfirm();
+    props.onConfirm(words.value.trim());
   }
   return (
     <dialog
@@ -44,6 +47,17 @@ function ConfirmDialog(props: ConfirmButtonProps & { onClose: () => void }) {
     >
       <h2 id={`${id}-title`}>{props.title}</h2>
       <p id={`${id}-text`}>{props.text}</p>
+      {props.field !== undefined && (
+        <label class="asked">
+          {props.field}
+          <input
+            value={words.value}
+            maxLength={200}
+            autocomplete="off"
+            onInput={(event) => (words.value = event.currentTarget.value)}
+          />
+        </label>
+      )}
       <p class="actions">
         <button type="button" onClick={() => dialog.current?.close()}>Keep going</button>
         <button type="button" class="danger" onClick={confirm}>{props.confirm}</button>

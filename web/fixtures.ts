@@ -1,86 +1,17 @@
 // Every state of both pages, by name. The page test draws each one; nothing here ships with the pages.
 // A new phase or error code belongs here in the same change.
-import type { RunStatus, TabPhase, TabSnapshot } from "../peer/wire/status.ts";
-import { inspection, invite, losses, snapshot, status } from "./fixtures_data.ts";
+import type { RunStatus } from "../peer/wire/status.ts";
+import { losses, status } from "./fixtures_data.ts";
+import { measuredStatus, tracedFirst, tracedMany, tracedTwice, tracedUsual } from "./fixtures_measured.ts";
+import { invited, ordered } from "./fixtures_orders.ts";
 import { atRisk, learning, recovering, rolledBack, safe } from "./fixtures_recovery.ts";
 import type { AdminModel } from "./view_model_admin.ts";
+import { contributor } from "./fixtures_tab.ts";
 import type { TabModel } from "./view_model_tab.ts";
 
 export type Fixture =
   | { name: string; page: "contributor"; model: TabModel }
   | { name: string; page: "admin"; model: AdminModel };
-
-const opened: TabModel = {
-  ...{ invite, inspection, snapshot: null, asked: false, refusal: null, secure: true },
-  engine: "auto",
-};
-const missing: TabModel["inspection"] = { webgpu: "missing", adapter: "", software: false };
-
-function tab(name: string, part: Partial<TabModel>): Fixture {
-  return { name, page: "contributor", model: { ...opened, ...part } };
-}
-
-function phase(name: TabPhase, part: Partial<TabSnapshot> = {}): Fixture {
-  return tab(name, { asked: true, snapshot: { ...snapshot, phase: name, ...part } });
-}
-
-function refused(code: string, message: string): Fixture {
-  return tab(`refused-${code}`, { refusal: { code, message } });
-}
-
-/** A snapshot before anything was computed. */
-const fresh: Partial<TabSnapshot> = {
-  stage: null,
-  stageCount: 0,
-  layers: null,
-  params: 0,
-  memoryBytes: 0,
-  ownStepMs: 0,
-  groupStepMs: 0,
-  tokens: 0,
-  bytesUp: 2_100,
-  bytesDown: 8_900,
-  links: { direct: 0, relayed: 0 },
-  losses: [],
-  sample: null,
-};
-
-const contributor: Fixture[] = [
-  tab("asking", { invite: null, inspection: null }),
-  tab("looking-up-adapter", { inspection: null }),
-  tab("welcome", {}),
-  tab("welcome-software-first", {
-    invite: { ...invite, peers: 0, state: "waiting" },
-    inspection: { webgpu: "ok", adapter: "google swiftshader", software: true },
-  }),
-  tab("welcome-without-webgpu", { inspection: missing }),
-  tab("no-webgpu", { inspection: missing, engine: "wgsl" }),
-  tab("insecure", { inspection: missing, engine: "wgsl", secure: false }),
-  tab("no-adapter", { inspection: { ...missing, webgpu: "no-adapter" }, engine: "wgsl" }),
-  tab("run-finished", { invite: { ...invite, state: "finished" } }),
-  tab("run-failed", { invite: { ...invite, state: "failed" } }),
-  tab("starting", { asked: true }),
-  tab("refused-no-token", { invite: null, refusal: { code: "no-token", message: "" } }),
-  tab("refused-bad-token", { invite: null, refusal: { code: "bad-token", message: "" } }),
-  refused("offline", "no answer from shoal.example (Failed to fetch)"),
-  refused("run-full", "the run takes at most 64 peers"),
-  refused("out-of-memory", "stage 2 needs 1.9 GB, the adapter allows buffers of 256 MB"),
-  refused("internal", "assertion failed: slot 3 is free twice"),
-  phase("joining", fresh),
-  phase("measuring", fresh),
-  phase("spare", { ...fresh, stageCount: 4, step: 341, losses: losses(341) }),
-  phase("loading", { ...fresh, stage: 1, stageCount: 4, layers: [2, 4], params: 1_590_528 }),
-  phase("training"),
-  { ...phase("training", { alone: [[2, 4]] }), name: "training-alone" },
-  phase("paused"),
-  phase("finishing"),
-  phase("left", { reason: "" }),
-  phase("done", { step: 2000, losses: losses(2000) }),
-  phase("device-lost", { reason: "The browser reports: device was lost (reason: unknown)." }),
-  phase("kicked", { reason: "No heartbeat arrived for 15 seconds." }),
-  phase("offline", { reason: "The socket to the coordinator closed and did not open again." }),
-  phase("wrong-version", { reason: "The coordinator speaks protocol 2, this page speaks 1." }),
-];
 
 function board(name: string, part: Partial<RunStatus>, model: Partial<AdminModel> = {}): Fixture {
   return {
@@ -124,7 +55,11 @@ const boards: Fixture[] = [
     reason: "Peers load their stages.",
     peers: status.peers,
   }),
-  board("training", {}),
+  board("training", measuredStatus, tracedUsual),
+  board("traced-first", measuredStatus, tracedFirst),
+  board("traced-many", measuredStatus, tracedMany),
+  board("traced-twice", measuredStatus, tracedTwice),
+  board("ordered", ordered, invited),
   board("safe", safe),
   board("at-risk", atRisk),
   board("learning", learning),

@@ -16,20 +16,36 @@ function pressed(action: string): () => void {
 
 const tabActions: ContributorActions = {
   lend: pressed("lend"),
+  refuse: pressed("refuse"),
   pause: pressed("pause"),
   resume: pressed("resume"),
   finish: pressed("finish"),
   leave: pressed("leave"),
-  reload: pressed("reload"),
+  again: pressed("again"),
+  change: (id, text) => pressed(`change ${id} ${text}`)(),
+  setName: (name) => pressed(`name ${name}`)(),
+  setWakeLock: (on) => pressed(`wake-lock ${on}`)(),
+  withdraw: pressed("withdraw"),
+  copyDiagnostics: pressed("diagnostics"),
 };
 
 const adminActions: AdminActions = {
   pause: pressed("pause"),
   resume: pressed("resume"),
   stop: pressed("stop"),
-  evict: (peer) => pressed(`evict ${peer}`)(),
+  drain: (peer) => pressed(`drain ${peer}`)(),
+  evict: (peer, reason) => pressed(`evict ${peer}${reason === "" ? "" : `: ${reason}`}`)(),
+  change: (step, set) => pressed(`change ${step} ${JSON.stringify(set)}`)(),
+  stopAt: (step) => pressed(`stop at ${step}`)(),
+  verify: (checkpoint) => pressed(`verify ${checkpoint}`)(),
+  rollBack: (checkpoint) => pressed(`roll back ${checkpoint}`)(),
+  remove: (checkpoint) => pressed(`remove ${checkpoint}`)(),
+  invite: (what) => pressed(`invite ${JSON.stringify(what)}`)(),
+  withdraw: (id) => pressed(`withdraw ${id}`)(),
+  openPublic: (open) => pressed(open ? "open" : "close")(),
   download: (checkpoint, file) => pressed(`download ${checkpoint} ${file}`)(),
   copy: (link) => pressed(`copy ${link}`)(),
+  hold: (held) => pressed(held ? "hold" : "follow")(),
   reload: pressed("reload"),
 };
 

@@ -1,9 +1,27 @@
 // The admin page as data: the coordinator's status -> what the board shows. Pure; draws and fetches nothing.
 // Every colour it asks for (tone) comes with a word that says the same.
-import type { CheckpointInfo, EventLine, PeerStatus, RunState, RunStatus } from "../peer/wire/status.ts";
+import type {
+  CheckpointInfo,
+  EventLine,
+  LinkStatus,
+  PeerStatus,
+  RunState,
+  RunStatus,
+  StepTrace,
+} from "../peer/wire/status.ts";
+import type { Invitations } from "../peer/wire/invitations.ts";
 import { bytes, clock, count, duration, loss, magnitude, percent, plural, significant } from "./format.ts";
 import { type CurveView, curveView } from "./view_model_curve.ts";
+import { type GanttView, ganttView } from "./view_model_gantt.ts";
 import { type Notice, noticeForRefusal, type Tone } from "./view_model_notice.ts";
+import {
+  type Alert,
+  alertsOf,
+  type InvitationsView,
+  invitationsView,
+  type OrdersView,
+  ordersView,
+} from "./view_model_orders.ts";
 import { type PipelineView, pipelineView } from "./view_model_pipeline.ts";
 import { type RecoveryView, recoveryView } from "./view_model_recovery.ts";
 import type { Fact } from "./view_model_tab.ts";
@@ -22,6 +40,14 @@ export interface AdminModel {
   refusal: { code: string; message: string } | null;
   /** Outcome of the last order; empty after a while. */
   note: string;
+  /** The step that is drawn; absent or null before the first. */
+  trace?: StepTrace | null;
+  /** Private ways in; absent or null until they are known. */
+  invitations?: Invitations | null;
+  /** The page's clock, ms since 1970; absent: what is there now. */
+  now?: number;
+  /** The reader wants that step to stay. */
+  held?: boolean;
 }
 
 export interface PeerRow {
@@ -34,6 +60,10 @@ export interface PeerRow {
   step: string;
   traffic: string;
   links: string;
+  /** One line per link: the other end, round trip, rates, path. */
+  linkLines: string[];
+  /** One line per stage that it computes: F, B and W of a micro-batch, and its wait. */
+  operations: { times: string; wait: string }[];
   /** "ok", "hidden tab", "1 total differed" or "silent for 4 s". */
   health: string;
   tone: Tone;
@@ -49,6 +79,11 @@ export interface BoardView {
   kind: "board";
   state: { word: string; tone: Tone; reason: string };
   stale: string | null;
+  alerts: Alert[];
+  orders: OrdersView;
+  /** What a change is compared with. */
+  current: Pick<RunStatus, "config" | "step">;
+  invitations: InvitationsView | null;
   /** Outcome of the last order, to be seen for a while. */
   note: string;
   title: string;
@@ -59,10 +94,20 @@ export interface BoardView {
   curve: CurveView;
   sample: { title: string; text: string } | null;
   pipeline: PipelineView;
+  gantt: GanttView | null;
+  held: boolean;
   recovery: RecoveryView;
   peers: PeerRow[];
   events: { key: number; at: string; kind: string; text: string }[];
-  checkpoints: { key: string; name: string; step: string; size: string; val: string; files: string[] }[];
+  checkpoints: {
+    key: string;
+    name: string;
+    step: string;
+    size: string;
+    val: string;
+    files: string[];
+    mayGoBack: boolean;
+  }[];
   joinLink: string | null;
   /** Before the first step the invitation matters most and stands first. */
   gathering: boolean;
@@ -101,6 +146,10 @@ function board(status: RunStatus, model: AdminModel): AdminScreen {
     stale: model.refusal
       ? `The coordinator does not answer; these are its last figures. ${model.refusal.message}`
       : null,
+    alerts: alertsOf(status),
+    orders: ordersView(status),
+    current: { config: status.config, step: status.step },
+    invitations: invitationsView(model.invitations ?? null, model.now ?? 0),
     note: model.note,
     title: status.runName,
     subtitle: subtitleOf(status),
@@ -113,10 +162,12 @@ function board(status: RunStatus, model: AdminModel): AdminScreen {
       text: status.sample.text,
     },
     pipeline: pipelineView(status),
+    gantt: ganttView(model.trace ?? null),
+    held: model.held ?? false,
     recovery: recoveryView(status),
     peers: status.peers.map(peerRow),
     events: eventRows(status.events),
-    checkpoints: status.checkpoints.map(checkpointRow).reverse(),
+    checkpoints: status.checkpoints.map((it) => checkpointRow(it, status)).reverse(),
     joinLink: status.joinLink,
     gathering: status.step === 0,
     controls: controlsOf(status.state),
@@ -188,12 +239,38 @@ function peerRow(peer: PeerStatus): PeerRow {
     step: peer.stepMs > 0 ? duration(peer.stepMs) : "not yet",
     traffic: `${bytes(peer.bytesUp)} up, ${bytes(peer.bytesDown)} down`,
     links: `${peer.links.direct} direct, ${peer.links.relayed} relayed`,
+    linkLines: (peer.linkFigures ?? []).map(linkLine),
+    operations: operationsOf(peer),
     ...healthOf(peer),
     kept: peer.retainedBytes > 0 ? `keeps ${bytes(peer.retainedBytes)}` : "",
     loss: peer.stepsAtRisk === 0 ? "nothing lost" : `${plural(peer.stepsAtRisk, "step")} done again`,
     removal: removalOf(peer),
   };
 }
+
+function operationsOf({ ops = [] }: PeerStatus): PeerRow["operations"] {
+  return ops.filter((it) => it.microBatches > 0).map(
+    ({ stage, forwardMs, backwardMs, weightGradMs, waitMs }) => {
+      const where = ops.length > 1 ? `stage ${stage + 1}: ` : "";
+      const times = `${where}F ${duration(forwardMs)}, B ${duration(backwardMs)}, W ${
+        duration(weightGradMs)
+      }`;
+      return { times, wait: `waits ${duration(waitMs)}` };
+    },
+  );
+}
+
+function linkLine({ peer, rttMs, upBytesPerS, downBytesPerS, path }: LinkStatus): string {
+  const rate = (value: number) => value > 0 ? `${bytes(value)}/s` : "not measured";
+  return `${peer}: ${duration(rttMs)}, ${rate(upBytesPerS)} up, ${rate(downBytesPerS)} down, ${PATHS[path]}`;
+}
+
+const PATHS: Record<LinkStatus["path"], string> = {
+  direct: "direct",
+  turn: "over a TURN server",
+  relay: "through the coordinator",
+  loopback: "in one process",
+};
 
 function healthOf(peer: PeerStatus): Pick<PeerRow, "health" | "tone"> {
   if (peer.silentMs >= SILENT_MARK_MS) {
@@ -220,7 +297,19 @@ function eventRows(events: readonly EventLine[]): BoardView["events"] {
   }));
 }
 
-function checkpointRow(checkpoint: CheckpointInfo): BoardView["checkpoints"][number] {
+/** Events whose kind or text has every word of `wanted`, whatever their case. */
+export function eventsLike(events: BoardView["events"], wanted: string): BoardView["events"] {
+  const words = wanted.toLowerCase().split(/\s+/).filter((word) => word !== "");
+  return events.filter(({ kind, text }) => {
+    const line = `${kind} ${text}`.toLowerCase();
+    return words.every((word) => line.includes(word));
+  });
+}
+
+function checkpointRow(
+  checkpoint: CheckpointInfo,
+  { state, step }: RunStatus,
+): BoardView["checkpoints"][number] {
   return {
     key: checkpoint.name,
     name: checkpoint.name,
@@ -228,6 +317,7 @@ function checkpointRow(checkpoint: CheckpointInfo): BoardView["checkpoints"][num
     size: bytes(checkpoint.bytes),
     val: checkpoint.valLoss === null ? "not measured" : loss(checkpoint.valLoss),
     files: checkpoint.files,
+    mayGoBack: state !== "finished" && state !== "failed" && checkpoint.step < step,
   };
 }
 

@@ -9,6 +9,7 @@ import {
   adminScreen,
   type BoardView,
   EVENTS_SHOWN_MAX,
+  eventsLike,
   SILENT_MARK_MS,
 } from "./view_model_admin.ts";
 import { pipelineView } from "./view_model_pipeline.ts";
@@ -97,6 +98,17 @@ Deno.test("the newest events come first, and their number is bounded", function 
   const shown = board({ events }).events;
   assert.equal(shown.length, EVENTS_SHOWN_MAX);
   assert.equal(shown[0]?.text, "event 499");
+});
+
+Deno.test("events are found by every word of what is looked for, in kind or text, whatever its case", () => {
+  const view = adminScreen({ status, refusal: null, note: "" });
+  assert.ok(view.kind === "board");
+  const found = (wanted: string) => eventsLike(view.events, wanted).length;
+  assert.equal(found(""), view.events.length);
+  assert.equal(found("  "), view.events.length);
+  assert.equal(found("CHECKPOINT"), 2);
+  assert.equal(found("checkpoint 300"), 1);
+  assert.equal(found("checkpoint nothing"), 0);
 });
 
 Deno.test("the newest checkpoint comes first and an unmeasured loss is words", function test() {

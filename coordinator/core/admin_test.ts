@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { RunHarness } from "../../test/support/run_harness.ts";
 import type { StateSource } from "../../peer/wire/control.ts";
-import type { ConfigValues } from "./changes.ts";
+import type { ConfigValues } from "../../peer/wire/changes.ts";
 
 function change(run: RunHarness, step: number, set: ConfigValues): void {
   run.feed({ type: "admin", action: "change", step, set });

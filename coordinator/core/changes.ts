@@ -1,38 +1,10 @@
 // Changes of the configuration in the middle of a run: which keys may change, from which step on, and what follows. A change
 // begins a new cut from the state that is there, so that every peer computes a step under one configuration. Pure; mutates the
 // turn's state. What must stay true: a step that is done again is done with the configuration that it had the first time.
+import { CHANGEABLE_KEYS, type ChangeableKey, type ConfigValues } from "../../peer/wire/changes.ts";
 import type { RunConfig } from "../../peer/wire/run.ts";
 import type { RunCoreState } from "./run_state.ts";
 import { note, type Turn } from "./turn.ts";
-
-/** What of a run is not its model, its data or its past. */
-export const CHANGEABLE_KEYS = [
-  ...["batch_size", "gradient_accumulation_steps", "learning_rate", "min_lr", "max_iters"] as const,
-  ...["warmup_iters", "lr_decay_iters", "weight_decay", "beta1", "beta2", "grad_clip"] as const,
-  ...["eval_interval", "eval_iters", "checkpoint_interval", "snapshot_interval", "sample_chars"] as const,
-  ...[
-    "n_stage",
-    "shadows",
-    "parity",
-    "schedule",
-    "chimera_pairs",
-    "codec_forward",
-    "codec_backward",
-    "reduce",
-  ] as const,
-  ...["recompute", "optimizer"] as const,
-] satisfies readonly (keyof RunConfig)[];
-
-export type ChangeableKey = typeof CHANGEABLE_KEYS[number];
-export type ConfigValues = Partial<Pick<RunConfig, ChangeableKey>>;
-
-/** From committed step `step` on these keys have these values. Plain data. */
-export interface ConfigChange {
-  step: number;
-  set: ConfigValues;
-  /** Once it has begun to count: what they were before. */
-  was?: ConfigValues;
-}
 
 /** Changes that a run remembers; more than a person makes in a day. */
 export const CHANGES_MAX = 64;

@@ -3,7 +3,8 @@
 // follows from a record (a COMMIT, a view) is told to nobody before the record is on disk.
 import type { ModelSpec, RunConfig, View } from "../../peer/wire/run.ts";
 import type { Have } from "../../peer/wire/control.ts";
-import type { ConfigChange } from "./changes.ts";
+import type { ConfigChange } from "../../peer/wire/changes.ts";
+import type { LossScale } from "./loss_scale.ts";
 import type { PeerRecord } from "./run_state.ts";
 
 /** One committed step, with everything a holder needs to apply it that did not hear of it in time. */
@@ -17,6 +18,10 @@ export interface CommitRecord {
   hashes: string[];
   /** Squared norm of the whole model's gradient. */
   gradNormSq: number;
+  /** A gradient overflowed: the step is counted and changes neither parameters nor moments. */
+  skip?: boolean;
+  /** The loss scales from the next step on, if they change. */
+  lossScale?: LossScale;
 }
 
 /** The part of a peer's record that outlives the coordinator: who it is and what was measured. */
@@ -39,6 +44,8 @@ export interface RunRecord {
   spec: ModelSpec;
   /** Changes of the configuration, in force or to come; absent: there never was one. */
   changes?: ConfigChange[];
+  /** Newest changes of the loss scales; absent: none yet. */
+  lossScales?: LossScale[];
   /** SHA-256 of the corpus' tokens, hex. */
   corpusHash: string;
   /** Newest generation told to peers; 0 before the first. */

@@ -9,9 +9,12 @@ import type {
 } from "../../peer/wire/control.ts";
 import type { LinkFigures, OpMs, StageTimes } from "../../peer/wire/measures.ts";
 import type { Beats, Ear } from "./detect.ts";
+import type { Planning } from "./planning.ts";
 import type { PersistEffect, ReturnEvent } from "./run_record.ts";
-import type { ConfigChange, ConfigValues } from "./changes.ts";
+import type { ConfigChange, ConfigValues } from "../../peer/wire/changes.ts";
+import type { LossScale } from "./loss_scale.ts";
 import type { Restoring, Snapshots } from "./snapshot_state.ts";
+import type { Traces } from "./trace.ts";
 import type { ModelSpec, RunConfig, View } from "../../peer/wire/run.ts";
 import type { EventLine, LossPoint, Redundancy, RunState, StageSafety } from "../../peer/wire/status.ts";
 
@@ -88,6 +91,8 @@ export function zeroCosts() {
 export interface LoggedTotal {
   hash: string;
   gradNormSq: number;
+  /** At least 1 if any value of any micro-batch was not finite, with `dtype` f16. */
+  nonFinite?: number;
 }
 
 /** A holder that lacks a total, and who was asked to send it. */
@@ -121,6 +126,8 @@ export interface StepReport {
   gradNorm: number;
   tokensPerS: number;
   peers: number;
+  /** What else its line tells. */
+  figures: { step_s: number; predicted_s?: number; bubble?: number; wait_s?: number };
 }
 
 export interface Departure {
@@ -183,7 +190,9 @@ export interface RunCoreState {
   totalRequests: TotalRequest[];
   transfers: Transfer[];
   /** The newest commit as it was sent. */
-  lastCommit: { type: "commit"; cut: number; step: number; gradNormSq: number; hashes: string[] } | null;
+  lastCommit: CoordinatorMessage & { type: "commit" } | null;
+  /** Newest changes of the loss scales, ascending by step. */
+  lossScales: LossScale[];
   report: StepReport | null;
   /** Step during which the view was last amended because somebody left. */
   amendedStep: number;
@@ -199,6 +208,8 @@ export interface RunCoreState {
   costs: ReturnType<typeof zeroCosts>;
   /** Holders and redundancy of the stages as they were told last. */
   toldHolders: string;
+  /** Who told what it did in a step, and the newest step of which all is known. */
+  traces: Traces;
   /** Micro-batches that went to other holders because of departures. */
   reassigned: number;
   /** Bytes of states moved to learners through the coordinator. */
@@ -215,6 +226,7 @@ export interface RunCoreState {
   kept: Snapshots;
   restoring: Restoring | null;
   replanDue: string | null;
+  planning: Planning;
   /** The present view cannot go on (a peer or a link of it is gone); set until the next view. */
   broken: boolean;
   paused: boolean;
@@ -251,6 +263,8 @@ export type AdminEvent =
   | { type: "admin"; action: "stop"; step?: number }
   /** Lets the peer go as soon as others hold what it holds. */
   | { type: "admin"; action: "drain"; peer: string }
+  /** Applies what the planner would do now, at the next boundary. */
+  | { type: "admin"; action: "replan" }
   | { type: "admin"; action: "change"; step: number; set: ConfigValues }
   /** Goes on from this state, which is the committed one of an earlier step; `name` of the checkpoint. */
   | { type: "admin"; action: "rollback"; source: StateSource; name: string };
@@ -279,6 +293,12 @@ export type CoordinatorEventLine =
     grad_norm: number;
     tokens_per_s: number;
     peers: number;
+    /** From the commit before to this one, seconds. */
+    step_s: number;
+    /** Of the newest traced step: what the simulator said, the idle share, the mean wait for links of a peer. */
+    predicted_s?: number;
+    bubble?: number;
+    wait_s?: number;
   }
   | { event: "eval"; step: number; "val/loss": number }
   | { event: "sample"; step: number; text: string }

@@ -1,7 +1,9 @@
 // The organizer's orders over HTTP: pause, stop, drain, put out, change, go back, and what is done with checkpoints. Checks what
 // was asked and hands it to the run's core, which decides. Every route wants the admin token.
 import type { Context, Hono } from "hono";
-import { CHANGEABLE_KEYS, type ChangeableKey, CHANGES_MAX, type ConfigValues } from "../core/changes.ts";
+import { CHANGES_MAX } from "../core/changes.ts";
+import { previewReplan } from "../core/replan.ts";
+import { CHANGEABLE_KEYS, type ChangeableKey, type ConfigValues } from "../../peer/wire/changes.ts";
 import type { Shell } from "../shell.ts";
 import { checkpointStates } from "../store/checkpoint_list.ts";
 import { checkpointsDir, readCheckpoint } from "../store/checkpoints.ts";
@@ -42,6 +44,7 @@ export function addOrderRoutes(app: Hono, options: OrderOptions): void {
   });
   order("/api/change", (body) => change(shell, body));
   order("/api/rollback", ({ checkpoint }) => rollback(options, checkpoint));
+  order("/api/replan", ({ apply }) => replan(shell, apply));
   app.post("/api/checkpoints/:name/verify", async (c) => {
     if (!options.isAdmin(c.req.raw)) return unauthorized();
     return await verify(options, c.req.param("name"));
@@ -63,6 +66,16 @@ function control(shell: Shell, { action, step }: Record<string, unknown>): Taken
   }
   shell.feed({ type: "admin", action });
   return null;
+}
+
+/** A dry run: what the planner would do now and what that would change. With `apply` it is done at the next boundary. */
+function replan(shell: Shell, apply: unknown): Response {
+  if (apply !== undefined && typeof apply !== "boolean") {
+    return problem(400, "usage", `apply ${shown(apply)}; use true or false`);
+  }
+  const preview = previewReplan(shell.core.state);
+  if (apply === true && preview.possible) shell.feed({ type: "admin", action: "replan" });
+  return Response.json(preview);
 }
 
 /** `again`: it may come back by itself, as one that was only slow. */

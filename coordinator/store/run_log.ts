@@ -4,7 +4,7 @@
 import { dirname, join } from "node:path";
 import type { CommitRecord, RestoredPeer, RunRecord } from "../core/run_record.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
-import type { ConfigChange } from "../core/changes.ts";
+import type { ConfigChange } from "../../peer/wire/changes.ts";
 import type { RunConfig, View } from "../../peer/wire/run.ts";
 import { decodeLog, encodeRecord, fold, LOG_FORMAT, type LogRecord } from "./run_log_format.ts";
 

@@ -3,8 +3,9 @@
 // anything else, and neither is ever read as a record.
 import { crc32c } from "../../peer/wire/crc32c.ts";
 import { messageOf, refuse, type Result } from "../../peer/wire/errors.ts";
+import { withLossScale } from "../core/loss_scale.ts";
 import type { CommitRecord, RestoredPeer, RunRecord } from "../core/run_record.ts";
-import type { ConfigChange } from "../core/changes.ts";
+import type { ConfigChange } from "../../peer/wire/changes.ts";
 import type { RunConfig, View } from "../../peer/wire/run.ts";
 
 /** Raised whenever a record changes meaning. */
@@ -129,7 +130,9 @@ export function fold(run: RunRecord, record: LogRecord): RunRecord {
       return { ...run, gen: record.view.gen, view: record.view, peers: record.peers };
     case "commit": {
       const { kind: _, ...commit } = record;
-      return { ...run, committed: commit.step + 1, commit };
+      const lossScales = withLossScale(run.lossScales ?? [], commit);
+      const scaled = lossScales.length === 0 ? {} : { lossScales };
+      return { ...run, committed: commit.step + 1, commit, ...scaled };
     }
     case "config":
       return { ...run, config: record.config, changes: record.changes };

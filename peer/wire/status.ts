@@ -1,6 +1,12 @@
 // What the pages show: the coordinator's public status of a run, and a tab's own snapshot. Plain JSON data,
 // produced by pure functions, so that every page state has a fixture.
+import type { ConfigChange } from "./changes.ts";
+import type { Limits } from "./limits.ts";
+import type { StageTimes } from "./measures.ts";
+import type { PlanStatus } from "./plan.ts";
 import type { RunConfig, StagePlan } from "./run.ts";
+
+export type { PlanStage, PlanStatus, PlanTransfer, ReplanPreview } from "./plan.ts";
 
 export type RunState = "waiting" | "warming up" | "training" | "paused" | "finished" | "failed";
 
@@ -37,6 +43,70 @@ export interface PeerStatus {
   suspect: number;
   /** Committed steps that would be done again if it vanished now; 0 if every stage it holds has another holder. */
   stepsAtRisk: number;
+  /** Moving averages per micro-batch of each stage that it computes; absent before the first. */
+  ops?: StageTimes[];
+  /** Its links as they were measured, for the organizer; a rate of 0 is not known yet. */
+  linkFigures?: LinkStatus[];
+}
+
+/** One link, seen from one end; bytes per second of large frames under way. */
+export interface LinkStatus {
+  peer: string;
+  rttMs: number;
+  upBytesPerS: number;
+  downBytesPerS: number;
+  path: "direct" | "turn" | "relay" | "loopback";
+}
+
+/** One operation of a traced step; milliseconds since the coordinator opened the round. */
+export interface TraceOp {
+  kind: "F" | "B" | "W";
+  stage: number;
+  microBatch: number;
+  startMs: number;
+  endMs: number;
+  /** Before its start the peer had nothing to do for so long. */
+  waitMs: number;
+  /** The last part of that, in which what it waited for was on its way. */
+  linkWaitMs: number;
+}
+
+/** What one peer did in a traced step. */
+export interface TraceLane {
+  peer: string;
+  /** In the order of their starts. */
+  ops: TraceOp[];
+  /** Operations that found no room, the earliest ones. */
+  dropped: number;
+  busyMs: number;
+  waitMs: number;
+  /** The part of `waitMs` that was for links: latency and transfer. */
+  linkWaitMs: number;
+}
+
+/** Predicted and measured: what a step took, and for what. */
+export interface StepSummary {
+  /** Committed steps with it. */
+  step: number;
+  /** From the round's opening to its commit, ms. */
+  measuredMs: number;
+  /** What the simulator made of the times measured before, exchange of sums and commit as they were lately; null = nothing yet. */
+  predictedMs: number | null;
+  /** Idle share of the peers that compute, from the first operation to the last, 0 .. 1. */
+  bubble: number;
+  waits: Pick<TraceLane, "peer" | "waitMs" | "linkWaitMs">[];
+}
+
+/** GET /api/trace: the newest step of which every peer has told its operations. */
+export interface StepTrace extends Omit<StepSummary, "waits"> {
+  gen: number;
+  stages: number;
+  microBatches: number;
+  /** First start and last end of an operation. */
+  startMs: number;
+  endMs: number;
+  /** In the order of the stages. */
+  lanes: TraceLane[];
 }
 
 /** What keeps a stage's state if a holder goes: nothing, a copy that computes nothing, or another that computes. */
@@ -141,6 +211,14 @@ export interface RunStatus {
   /** Committed steps that a departure right now could lose: that of the peer which matters most. */
   stepsAtRisk: number;
   recovery: RecoveryStatus;
+  /** Why the work is shared as it is; absent before the first view. */
+  plan?: PlanStatus;
+  /** The newest step that was traced; absent before the first. */
+  lastStep?: StepSummary;
+  /** Changes of the configuration, in force or to come, by step; absent: none. */
+  changes?: ConfigChange[];
+  /** Time since the newest commit, and what a step usually takes, ms; absent unless it trains. */
+  pace?: { sinceCommitMs: number; stepMs: number };
   /** Steps redone because of departures so far. */
   stepsRedone: number;
   joinLink: string | null;
@@ -163,6 +241,12 @@ export type TabPhase =
   | "offline"
   | "wrong-version";
 
+/** What keeps a peer slower than it could be: its owner's limits, and for which share of the time lately. */
+export interface HeldBack {
+  by: "duty" | "up" | "down";
+  share: number;
+}
+
 export interface TabSnapshot {
   phase: TabPhase;
   /** One sentence with the cause, for the phases that need a remedy. */
@@ -183,19 +267,16 @@ export interface TabSnapshot {
   tokens: number;
   bytesUp: number;
   bytesDown: number;
-  links: { direct: number; relayed: number };
+  /** `why` the relayed ones are: what became of the direct way, of one of them. */
+  links: { direct: number; relayed: number; why?: string };
   losses: LossPoint[];
   sample: { step: number; text: string } | null;
+  /** How the limits of its owner hold it back; absent while they do not. */
+  held?: HeldBack;
+  /** For the phases that need a remedy: the code of docs/errors.md, where the cause has one. */
+  code?: string;
   /** Layers that no other peer holds, first and one past the last: they would be lost with this tab. */
   alone: [number, number][];
-}
-
-/** What the first screen shows before any work is done. */
-export interface TabInspection {
-  webgpu: "ok" | "missing" | "no-adapter";
-  adapter: string;
-  /** A software adapter works, slowly. */
-  software: boolean;
 }
 
 /** GET /api/invite (join token): what the first screen says about the run. */
@@ -225,14 +306,25 @@ export function isEngineWish(text: string): text is EngineWish {
   return text === "auto" || (ENGINES as readonly string[]).includes(text);
 }
 
+export interface TabStart {
+  origin: string;
+  token: string;
+  /** Default: the quickest one. */
+  engine?: EngineWish;
+  /** What the organizer is shown; default: nothing. */
+  name?: string;
+  /** Default: none. */
+  limits?: Limits;
+  /** Joins, and computes nothing until resume(). */
+  paused?: boolean;
+}
+
 /** The worker's side of Comlink; the page calls nothing else of peer/. */
 export interface TabPeer {
-  inspect(): Promise<TabInspection>;
-  /** The click: joins the run, with the quickest engine unless `engine` names one. `onSnapshot` comes at most four times a second. */
-  start(
-    options: { origin: string; token: string; engine?: EngineWish },
-    onSnapshot: (snapshot: TabSnapshot) => void,
-  ): Promise<void>;
+  /** The click: joins the run. `onSnapshot` comes at most four times a second. */
+  start(options: TabStart, onSnapshot: (snapshot: TabSnapshot) => void): Promise<void>;
+  /** Duty and rates hold at once; memory from the next start on. */
+  setLimits(limits: Limits): Promise<void>;
   /** The page is going away: tells the coordinator and the other peers before the call returns, on every way there is. */
   goodbye(): Promise<void>;
   /** The browser gave the page back: joins again, as a new peer, if it was lending when it went. */
