@@ -6,7 +6,7 @@ import type { FrameOut, Job, JobResult } from "./core/peer_state.ts";
 import type { StageEngine } from "./engine/engine.ts";
 import { addInto, checkPart } from "./exact/accumulate.ts";
 import { stateHash } from "./exact/hash.ts";
-import { applyTotal } from "./exact/optimizer.ts";
+import { applyTotal, passOver } from "./exact/optimizer.ts";
 import { quantise } from "./exact/quantise.ts";
 import type { StageState } from "./exact/state.ts";
 import { checkedInts, encodedOf, frameKey, type Held, intsOf, takeBack, wholeState } from "./held.ts";
@@ -82,7 +82,8 @@ export class Holder {
     const boundary = header.kind === "activation" || header.kind === "gradient";
     const value = boundary ? encodedOf(header, payload) : checkedInts(header, payload);
     const which = boundary ? header.microBatch : from;
-    held.inbox.set(frameKey({ ...header, which }), { order, value });
+    const overflow = !boundary && header.exponent !== 0;
+    held.inbox.set(frameKey({ ...header, which }), { order, value, overflow });
   }
 
   /** A round begins for a stage: payloads of earlier ones are garbage from here on. */
@@ -93,8 +94,10 @@ export class Holder {
     for (const box of [held.inbox, held.outbox]) {
       for (const [key, entry] of box) if (entry.order < order) box.delete(key);
     }
+    // An evaluation that begins anew, under another view, owes nobody what was sent before.
+    if (pass === "eval") held.outbox.clear();
     if (pass !== "train") return;
-    Object.assign(held, { saturated: 0, nonFinite: 0, tied: null, sumIsStale: true });
+    Object.assign(held, { saturated: 0, nonFinite: 0, overflow: false, tied: null, sumIsStale: true });
     held.sum.fill(0);
   }
 
@@ -163,7 +166,7 @@ export class Holder {
     const { to: _, recovery: __, ...base } = out;
     if (isSumKind(out.kind)) {
       const { payload, ...sum } = sumPayload(held, out, this.#options.config);
-      return { header: { ...base, ...sum, exponent: 0, rows: 1 }, payload };
+      return { header: { ...base, ...sum, rows: 1 }, payload };
     }
     const key = frameKey({ ...out, which: out.microBatch });
     const value = held.outbox.get(key)?.value;
@@ -279,6 +282,7 @@ export class Holder {
   }
 
   async #backward(held: Held, job: OpJob, slot: number): Promise<JobResult> {
+    if (job.lossScale !== undefined) engineOf(held).scaleLoss?.(job.lossScale);
     const order = roundOrder(job.pass, job.step);
     const key = frameKey({ ...job, kind: "gradient", which: job.microBatch });
     const gradient = held.plan.head ? null : this.#input(held, key);
@@ -340,11 +344,13 @@ export class Holder {
     const microBatches = config.gradient_accumulation_steps;
     const options = { microBatches, lr, gradNormSq: job.gradNormSq, config };
     if (held.optimizer !== null) {
-      await held.optimizer.apply(job.step, options);
+      if (job.skip === true) await held.optimizer.passOver(job.step, options);
+      else await held.optimizer.apply(job.step, options);
       held.state.step++;
       return { hash: UNREAD_STATE };
     }
-    applyTotal(held.state, held.total, options);
+    if (job.skip === true) passOver(held.state, held.total, options);
+    else applyTotal(held.state, held.total, options);
     if (job.upload) await held.engine?.load(held.state.params);
     logTotal(held, job);
     return { hash: stateHash(held.state) };

@@ -36,8 +36,9 @@ function excessOf(held: Held, instance: Instance, config: RunConfig): string | n
   const { gradient_accumulation_steps: count, eval_iters } = config;
   const step = instance.step!;
   const sent = new Set([...held.outbox.values()].map(({ order }) => order));
-  // A boundary tensor each way for every micro-batch of the step, none in an evaluation's second direction.
-  const most = Math.max(2 * count, eval_iters);
+  // A boundary tensor each way for every micro-batch of the step, none in an evaluation's second direction; there, one more that
+  // was being computed when the evaluation began anew.
+  const most = Math.max(2 * count, eval_iters + 1);
   if (held.outbox.size > most) return `${held.outbox.size} sent frames, at most ${most}`;
   if (sent.size > 1) return `sent frames of ${sent.size} rounds`;
   // Those of the step before go when the next round begins.
