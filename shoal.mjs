@@ -8,7 +8,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { findChromium, findDeno, install, InstallError, repositoryRoot } from "./coordinator/cli/install.mjs";
+import { completionScript, SHELLS } from "./coordinator/cli/completion.mjs";
 import { permissionsFor } from "./coordinator/cli/permissions.mjs";
+import { benchNames, scriptFor, toolHelp, tools } from "./coordinator/cli/tools.mjs";
 import { mainHelp, unknownMessage, verbHelp, verbs } from "./coordinator/cli/usage.mjs";
 
 /** Signals that the verb decides about. @type {NodeJS.Signals[]} */
@@ -29,6 +31,10 @@ const needs = {
   resume: { browser: false, vulkan: false, pages: true },
   peer: { browser: false, vulkan: true, pages: false },
   generate: { browser: false, vulkan: false, pages: false },
+  import: { browser: false, vulkan: false, pages: false },
+  eval: { browser: false, vulkan: false, pages: false },
+  serve: { browser: false, vulkan: false, pages: false },
+  export: { browser: false, vulkan: false, pages: false },
   doctor: { browser: false, vulkan: false, pages: false },
 };
 
@@ -37,14 +43,16 @@ const needs = {
  * @returns {Promise<number>} the exit code
  */
 async function main([name, ...args]) {
-  const version = JSON.parse(readFileSync(join(repositoryRoot, "package.json"), "utf8")).version;
+  const { version, scripts } = JSON.parse(readFileSync(join(repositoryRoot, "package.json"), "utf8"));
   if (name === "--version" || name === "-v") return print(version);
   if (name === undefined || name === "--help" || name === "-h" || name === "help") {
     return print(mainHelp(version));
   }
+  const tool = tools.find((candidate) => candidate.name === name);
+  if (tool !== undefined) return await runTool(tool, args, scripts);
   const verb = verbs.find((candidate) => candidate.name === name);
   if (verb === undefined) {
-    const names = verbs.map((candidate) => candidate.name);
+    const names = [...verbs, ...tools].map((candidate) => candidate.name);
     return refuse(`${unknownMessage("verb", name, names)}\n\n${mainHelp(version)}`, 2);
   }
   if (args.includes("--help") || args.includes("-h")) return print(verbHelp(verb));
@@ -55,6 +63,55 @@ async function main([name, ...args]) {
     throw error;
   }
   return await runInDeno(verb.name, args);
+}
+
+/**
+ * @param {import("./coordinator/cli/tools.mjs").Tool} tool
+ * @param {string[]} args
+ * @param {Record<string, string>} scripts
+ * @returns {Promise<number>} the exit code
+ */
+async function runTool(tool, args, scripts) {
+  const asked = args[0] === undefined || args[0] === "--help" || args[0] === "-h";
+  if (tool.name === "completion") {
+    const script = completionScript(args[0] ?? "");
+    if (script !== null) return print(script.trimEnd());
+    return asked ? print(toolHelp(tool)) : refuse(`unknown shell "${args[0]}"; use ${SHELLS.join(", ")}`, 2);
+  }
+  if (tool.name === "bench" && asked) {
+    return print(`${toolHelp(tool)}\n\n${benchNames(scripts).map((name) => `  ${name}`).join("\n")}`);
+  }
+  const found = scriptFor(tool.name, args, scripts);
+  if (found === null) {
+    return refuse(unknownMessage("benchmark", args[0] ?? "", benchNames(scripts)), 2);
+  }
+  try {
+    const browser = found.script === "bench:engine" || found.script === "bench:recovery";
+    await install({ browser, vulkan: true, pages: browser });
+  } catch (error) {
+    if (error instanceof InstallError) return refuse(error.message, 1);
+    throw error;
+  }
+  return await runScript(found.script, found.args);
+}
+
+/**
+ * A script of the package with what it needs on its PATH, from wherever the command was called.
+ * @param {string} script
+ * @param {string[]} args
+ * @returns {Promise<number>}
+ */
+function runScript(script, args) {
+  const npm = process.platform === "win32" ? "npm.cmd" : "npm";
+  const child = spawn(npm, ["run", "--silent", script, "--", ...args], {
+    cwd: repositoryRoot,
+    stdio: "inherit",
+  });
+  for (const signal of passedOn) process.on(signal, () => child.kill(signal));
+  return new Promise((resolve) => {
+    child.once("error", (error) => resolve(refuse(`npm did not start: ${error.message}`, 1)));
+    child.once("exit", (code, signal) => resolve(code ?? (signal === "SIGINT" ? 130 : 1)));
+  });
 }
 
 /** A demo without tabs needs no browser. @param {string} verb @param {string[]} args */

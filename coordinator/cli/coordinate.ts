@@ -10,6 +10,7 @@ import { listenForInterrupts } from "./interrupts.ts";
 import { folderName, integerFlag, positional, type VerbOptions } from "./options.ts";
 import { processReporter } from "./report.ts";
 import { repositoryRoot } from "./root.ts";
+import { lookAtRunLog } from "../store/run_log.ts";
 
 export interface RunOptions extends Omit<CoordinatorOptions, "onEvent"> {
   /** One line for the operator before the run begins. */
@@ -19,6 +20,11 @@ export interface RunOptions extends Omit<CoordinatorOptions, "onEvent"> {
 /** Options of a new run out of flags, the configuration file and the configuration flags (which win). */
 export async function newRunOptions(options: VerbOptions): Promise<RunOptions> {
   positional(options, 0);
+  const { or_resume, out_dir } = options.flags;
+  if (or_resume !== undefined && out_dir !== undefined && lookAtRunLog(resolve(out_dir)) !== null) {
+    // What began the run is in its log; configuration flags are for the first start.
+    return await resumedRunOptions({ ...options, config: {}, positionals: [out_dir] });
+  }
   const config = readConfig({ ...await fileConfig(options.flags.config), ...options.config });
   const run = runOptions(options, config);
   refuseUnfinished(run.outDir);

@@ -8,6 +8,8 @@ import type { ShoalError } from "../../peer/wire/errors.ts";
 import type { View } from "../../peer/wire/run.ts";
 import { checkpointsDir, recoveryDir, stageFileName, writeCheckpoint } from "../store/checkpoints.ts";
 import { RUN_LOG_NAME, RunLog } from "../store/run_log.ts";
+import { newRunOptions } from "./coordinate.ts";
+import { parseVerb, verbNamed } from "./options.ts";
 import { PEERS_WAIT_MS, planResume, refuseUnfinished } from "./resume_plan.ts";
 
 const SHAPE = { n_layer: 1, n_head: 1, n_kv_head: 1, n_embd: 4, n_inner: 4, block_size: 4 };
@@ -155,3 +157,21 @@ Deno.test("coordinator: a new run in the folder of an unfinished one is refused 
       });
     }
   }));
+
+Deno.test("resume: a service that starts again goes on with its folder's run, and begins one where there is none", async () => {
+  await inFolder(async (folder) => {
+    const verb = verbNamed("coordinator");
+    const start = (...args: string[]) => newRunOptions(parseVerb(verb, [...args, `--out_dir=${folder}`]));
+    const fresh = await start("--or_resume", "--max_iters=9");
+    assert.deepEqual([fresh.config.max_iters, fresh.restore], [9, undefined]);
+    writeLog(folder, {});
+    await assert.rejects(() => start("--max_iters=9"), /holds an unfinished run at step 7/);
+    const again = await start("--or_resume", "--max_iters=9");
+    assert.equal(again.config.max_iters, LOGGED.max_iters, "what began the run is in its log");
+    assert.equal(again.outDir, folder);
+    assert.match(again.note ?? "", /starts again from its seed; 7 steps are done again/);
+    await writeState(folder, 5);
+    const later = await start("--or_resume");
+    assert.match(later.note ?? "", /going on from the checkpoint of step 5/);
+  });
+});

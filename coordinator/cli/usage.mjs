@@ -1,6 +1,7 @@
-// The verbs of the command line and their help texts. Plain JavaScript without imports, so that `shoal --help` answers
-// before anything is installed. Flags are listed once, here: the parsers in options.ts are built from this table.
+// The verbs of the command line and their help texts. Plain JavaScript without packages, so that `shoal --help`
+// answers before anything is installed. Flags are listed once, here: the parsers in options.ts are built from this table.
 // @ts-check
+import { tools } from "./tools.mjs";
 
 /**
  * @typedef {{ name: string; value: string | null; text: string }} FlagHelp value is null for a switch
@@ -57,7 +58,17 @@ export const verbs = [
     name: "coordinator",
     summary: "start a run and print the link that others join with",
     usage: "shoal coordinator [flags] [--<config key>=<value> ...]",
-    flags: [...serverFlags, configFile, json, help],
+    flags: [
+      ...serverFlags,
+      configFile,
+      {
+        name: "or_resume",
+        value: null,
+        text: "go on with the run in --out_dir if there is one; for services that start again",
+      },
+      json,
+      help,
+    ],
     config: true,
   },
   {
@@ -80,6 +91,23 @@ export const verbs = [
         value: "DIR",
         text: "keep states of the newest snapshot there, over a restart (nowhere)",
       },
+      { name: "duty", value: "PERCENT", text: "share of the time in which it computes, 10 to 100 (100)" },
+      { name: "memory", value: "MB", text: "most memory that it offers (what the device allows)" },
+      {
+        name: "up_rate",
+        value: "KB_S",
+        text: "most kilobytes per second that it sends to other peers (no limit)",
+      },
+      {
+        name: "down_rate",
+        value: "KB_S",
+        text: "slow down where more than this arrives per second (no limit)",
+      },
+      {
+        name: "daily",
+        value: "MB",
+        text: "finish and leave after so many megabytes a day, both ways (no limit)",
+      },
       json,
       help,
     ],
@@ -92,10 +120,88 @@ export const verbs = [
     flags: [
       { name: "checkpoint", value: "DIR", text: "a checkpoint, or a run's folder (its newest checkpoint)" },
       { name: "prompt", value: "TEXT", text: "text to continue" },
-      { name: "count", value: "N", text: "characters to write (200)" },
-      { name: "temperature", value: "T", text: "0 = always the likeliest character (0.8)" },
+      {
+        name: "count",
+        value: "N",
+        text: "tokens to write; a token is a character, or a piece of a word (200)",
+      },
+      { name: "temperature", value: "T", text: "0 = always the likeliest token (0.8)" },
       { name: "top_k", value: "K", text: "choose among the K likeliest; 0 = among all (0)" },
+      {
+        name: "top_p",
+        value: "P",
+        text: "choose among the likeliest that together have probability P; 1 = among all (1)",
+      },
+      { name: "stop", value: "TEXT", text: "end before this text" },
       { name: "seed", value: "N", text: "seed of the choices (1337)" },
+      json,
+      help,
+    ],
+    config: false,
+  },
+  {
+    name: "import",
+    summary: "make a run's first checkpoint of a Llama from Hugging Face's files",
+    usage: "shoal import DIR|model.safetensors --out RUN [flags] [--<config key>=<value> ...]",
+    flags: [
+      { name: "out", value: "RUN", text: "the run's folder to make; shoal resume RUN goes on from there" },
+      json,
+      help,
+    ],
+    config: true,
+  },
+  {
+    name: "eval",
+    summary: "measure a trained checkpoint on a text: loss, perplexity, bits per byte",
+    usage: "shoal eval --checkpoint DIR [flags]",
+    flags: [
+      { name: "checkpoint", value: "DIR", text: "a checkpoint, or a run's folder (its newest checkpoint)" },
+      { name: "dataset", value: "TEXT", text: "a known data set or a UTF-8 text file (the run's own)" },
+      { name: "split", value: "NAME", text: "val, train, or whole for a text of its own (val)" },
+      { name: "iters", value: "N", text: "micro-batches, drawn as the run draws them (its eval_iters)" },
+      { name: "all", value: null, text: "every token of the split, once" },
+      engine,
+      json,
+      help,
+    ],
+    config: false,
+  },
+  {
+    name: "serve",
+    summary: "answer OpenAI's completions API with a trained checkpoint",
+    usage: "shoal serve --checkpoint DIR [flags]",
+    flags: [
+      {
+        name: "checkpoint",
+        value: "DIR",
+        text: "a checkpoint, or a run's folder (always its newest checkpoint)",
+      },
+      { name: "host", value: "ADDRESS", text: "address to listen on (127.0.0.1; 0.0.0.0 = every network)" },
+      { name: "port", value: "N", text: "port to listen on (0 = any free one)" },
+      { name: "name", value: "TEXT", text: "the model's name (the run's folder)" },
+      { name: "key", value: "TEXT", text: "what clients send as their API key (a fresh one, printed)" },
+      json,
+      help,
+    ],
+    config: false,
+  },
+  {
+    name: "export",
+    summary: "write a trained model as files that other programs open",
+    usage: "shoal export --checkpoint DIR --format hf|gguf|onnx [flags]",
+    flags: [
+      { name: "checkpoint", value: "DIR", text: "a checkpoint, or a run's folder (its newest checkpoint)" },
+      { name: "format", value: "FORMAT", text: "hf (transformers), gguf (llama.cpp) or onnx (onnxruntime)" },
+      { name: "dtype", value: "TYPE", text: "f32, f16, hf and gguf also bf16, gguf also q8_0 (f32)" },
+      {
+        name: "out",
+        value: "PATH",
+        text: "the folder to make, for gguf the file (a new name in runs/exports)",
+      },
+      { name: "force", value: null, text: "replace what an earlier export wrote there" },
+      { name: "name", value: "TEXT", text: "name of the model (the data set's)" },
+      { name: "license", value: "TEXT", text: "licence of the training data, for the model card" },
+      { name: "shard_mb", value: "N", text: "most megabytes of one safetensors file (5000)" },
       json,
       help,
     ],
@@ -112,8 +218,9 @@ export const verbs = [
 
 /** @param {string} version */
 export function mainHelp(version) {
-  const width = Math.max(...verbs.map((verb) => verb.name.length));
-  const lines = verbs.map((verb) => `  ${verb.name.padEnd(width)}  ${verb.summary}`);
+  const all = [...verbs, ...tools];
+  const width = Math.max(...all.map((verb) => verb.name.length));
+  const lines = all.map((verb) => `  ${verb.name.padEnd(width)}  ${verb.summary}`);
   return [
     `shoal ${version}: trains one model across browser tabs and Deno processes`,
     "",

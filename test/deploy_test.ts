@@ -1,0 +1,71 @@
+// The files with which a coordinator is deployed, read as text: they name flags, ports, folders and files that exist, and keep
+// the restrictions that docs/self-hosting.md promises. Nothing is started here.
+import assert from "node:assert/strict";
+import { parseVerb, verbNamed } from "../coordinator/cli/options.ts";
+import { readConfig } from "../peer/model/config.ts";
+
+function read(name: string): string {
+  return Deno.readTextFileSync(new URL(`../${name}`, import.meta.url));
+}
+
+/** The words of a command line that starts the coordinator, after its verb. */
+function coordinatorFlags(text: string): string[] {
+  const words = text.replace(/[[\]",]/g, " ").split(/\s+/).filter((word) => word !== "");
+  const start = words.findIndex((word, i) => word === "coordinator" && words[i + 1]?.startsWith("--"));
+  assert.ok(start >= 0, "no coordinator is started");
+  const flags: string[] = [];
+  for (const word of words.slice(start + 1)) {
+    if (!word.startsWith("--") && !flags.at(-1)?.startsWith("--")) break;
+    flags.push(word);
+  }
+  return flags;
+}
+
+Deno.test("deploy: every place starts the coordinator with flags that it has", () => {
+  const verb = verbNamed("coordinator");
+  const service = read("docs/deploy/shoal.service");
+  const unit = /^ExecStart=(.*)$/m.exec(service)![1]!;
+  const compose = read("compose.yaml").replace(/\$\{SHOAL_DOMAIN:[^}]*\}/g, "train.example.org");
+  const image = /^CMD (.*)$/m.exec(read("Dockerfile"))![1]!;
+  for (const [where, text] of [["service", unit], ["compose", compose], ["image", image]] as const) {
+    const { flags } = parseVerb(verb, coordinatorFlags(text));
+    assert.equal(flags.port, "8080", where);
+    assert.notEqual(flags.or_resume, undefined, `${where} would not go on after a restart`);
+    assert.ok(flags.out_dir?.startsWith("/"), where);
+  }
+});
+
+Deno.test("deploy: the example configuration is one, and the files that compose mounts are there", () => {
+  const config = readConfig(JSON.parse(read("docs/deploy/run.json")));
+  assert.equal(config.iceServers.length, 2);
+  const mounted = [...read("compose.yaml").matchAll(/^\s+- \.\/([^:]+):/gm)].map((match) => match[1]!);
+  assert.deepEqual(mounted.sort(), ["docs/deploy/Caddyfile", "docs/deploy/run.json"]);
+  for (const name of mounted) assert.ok(read(name).length > 0);
+});
+
+Deno.test("deploy: the proxy leads to the coordinator's port and logs nothing", () => {
+  const proxy = read("docs/deploy/Caddyfile");
+  assert.match(proxy, /reverse_proxy coordinator:8080/);
+  assert.doesNotMatch(proxy, /^\s*log\b/m);
+});
+
+Deno.test("deploy: container and service have no more rights than a coordinator needs", () => {
+  const compose = read("compose.yaml");
+  for (const line of ["read_only: true", "cap_drop: [ALL]", "no-new-privileges:true"]) {
+    assert.ok(compose.includes(line), line);
+  }
+  const image = read("Dockerfile");
+  assert.ok(image.indexOf("USER node") > image.indexOf("npm ci"), "it runs as root");
+  const service = read("docs/deploy/shoal.service");
+  const promised = ["DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes"];
+  for (const line of [...promised, "PrivateDevices=yes", "CapabilityBoundingSet=", "UMask=0077"]) {
+    assert.match(service, new RegExp(`^${line}$`, "m"));
+  }
+});
+
+Deno.test("deploy: the relay server lets nobody into private networks", () => {
+  const compose = read("compose.yaml");
+  for (const network of ["10.0.0.0", "127.0.0.0", "172.16.0.0", "192.168.0.0", "169.254.0.0"]) {
+    assert.ok(compose.includes(`--denied-peer-ip=${network}-`), network);
+  }
+});
