@@ -2,7 +2,10 @@
 // the restrictions that docs/self-hosting.md promises. Nothing is started here.
 import assert from "node:assert/strict";
 import { parseVerb, verbNamed } from "../coordinator/cli/options.ts";
+import { createRunState } from "../coordinator/core/create.ts";
+import { metricsText } from "../coordinator/core/metrics.ts";
 import { readConfig } from "../peer/model/config.ts";
+import { specOf } from "../peer/model/layout.ts";
 
 function read(name: string): string {
   return Deno.readTextFileSync(new URL(`../${name}`, import.meta.url));
@@ -68,4 +71,18 @@ Deno.test("deploy: the relay server lets nobody into private networks", () => {
   for (const network of ["10.0.0.0", "127.0.0.0", "172.16.0.0", "192.168.0.0", "169.254.0.0"]) {
     assert.ok(compose.includes(`--denied-peer-ip=${network}-`), network);
   }
+});
+
+Deno.test("deploy: every query of the Grafana dashboard names a metric that a run has", () => {
+  const config = readConfig({ n_layer: 2 });
+  const text = metricsText(createRunState(config, specOf(config, 7)));
+  const known = new Set([...text.matchAll(/^# TYPE (\S+)/gm)].map((match) => match[1]!));
+  const { panels } = JSON.parse(read("docs/deploy/grafana.json")) as {
+    panels: { title: string; targets: { expr: string }[] }[];
+  };
+  const named = panels.flatMap(({ targets }) =>
+    targets.flatMap(({ expr }) => expr.match(/shoal_\w+/g) ?? [])
+  );
+  assert.ok(named.length > 15 && known.size > 20);
+  for (const name of named) assert.ok(known.has(name), name);
 });

@@ -163,7 +163,9 @@ function noteText(
     case "checkpoint":
       return `step ${line.step}: checkpoint ${line.path}`;
     case "rollback":
-      return `back to step ${line.step}: ${steps(line.steps_redone)} done again, with the same data`;
+      return line.steps_redone === 0
+        ? `back to step ${line.step}`
+        : `back to step ${line.step}: ${steps(line.steps_redone)} done again, with the same data`;
     case "snapshot":
       return null;
     case "departure":

@@ -20,6 +20,7 @@ const step: Extract<CoordinatorEventLine, { event: "step" }> = {
   grad_norm: 0.912,
   tokens_per_s: 1840,
   peers: 3,
+  step_s: 0.5,
 };
 const done: Extract<CoordinatorEventLine, { event: "done" }> = {
   event: "done",

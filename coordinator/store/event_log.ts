@@ -1,7 +1,8 @@
 // The run's event log in SQLite (write-ahead mode): what happened, in order, durable across a crash of the coordinator.
-// Beside it metrics.jsonl, the source of truth for curves. Append only; nothing is ever rewritten.
+// Beside it metrics.jsonl, the source of truth for curves, and the same for TensorBoard. Append only; nothing is ever rewritten.
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { Board } from "./tensorboard.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 
 export interface StoredEvent {
@@ -16,6 +17,7 @@ export class EventLog {
   readonly #db: DatabaseSync;
   readonly #insert;
   readonly #metrics: Deno.FsFile;
+  readonly #board: Board;
 
   /** @throws {ShoalError} storage-full or internal if the folder cannot be written. */
   constructor(runDir: string) {
@@ -29,6 +31,7 @@ export class EventLog {
       );
       this.#insert = this.#db.prepare("INSERT INTO event (at_ms, kind, text, data) VALUES (?, ?, ?, ?)");
       this.#metrics = Deno.openSync(join(runDir, "metrics.jsonl"), { create: true, append: true });
+      this.#board = new Board(runDir, Date.now());
     } catch (error) {
       const advice = "choose a writable --out_dir with free space";
       throw new ShoalError(
@@ -45,6 +48,8 @@ export class EventLog {
 
   metric(line: Record<string, unknown>): void {
     this.#metrics.writeSync(new TextEncoder().encode(JSON.stringify(line) + "\n"));
+    const { at_ms } = line;
+    this.#board.line(typeof at_ms === "number" ? at_ms : Date.now(), line);
   }
 
   newest(limit: number): StoredEvent[] {
@@ -57,5 +62,6 @@ export class EventLog {
   close(): void {
     this.#db.close();
     this.#metrics.close();
+    this.#board.close();
   }
 }
