@@ -8,7 +8,7 @@ import { openDenoDevice } from "../peer/gpu/provider_deno.ts";
 import { readConfig } from "../peer/model/config.ts";
 import { splitLayers, wholeModel } from "../peer/model/layout.ts";
 import { stateBytes, wgslMemory } from "../peer/model/stage_memory.ts";
-import type { ModelSpec, RecomputeId, StageSpec } from "../peer/wire/run.ts";
+import type { DtypeId, ModelSpec, RecomputeId, StageSpec } from "../peer/wire/run.ts";
 import { countingDevice } from "../test/kernels/counting.ts";
 import { aligned, flagValues, runMain, wholeFlag } from "./support.ts";
 
@@ -25,11 +25,14 @@ const BLOCK = { block_size: 256, batch_size: 8 };
 const VOCABULARY = 50_257;
 /** The whole model on one peer with one micro-batch under way: with nothing computed again, and with whole blocks. */
 const WHOLE_MODEL_BYTES_MAX: Partial<Record<RecomputeId, number>> = { none: 4e9, block: 2.5e9 };
-const LEVELS: readonly RecomputeId[] = ["none", "attention", "block"];
+/** Ways of keeping what F leaves to B and W. */
+const WAYS: readonly { recompute: RecomputeId; dtype: DtypeId }[] = (["f32", "f16"] as const).flatMap((
+  dtype,
+) => (["none", "attention", "block"] as const).map((recompute) => ({ recompute, dtype })));
 
 const HELP = `usage: deno run bench/memory.ts [flags]
 Builds a third of GPT-2 small (4 layers and the embedding, batch 8 x 256) and compares what it allocates with the
-prediction, and predicts the whole model with and without recomputation.
+prediction, and predicts the whole model with and without recomputation, in f32 and with activations in f16.
 
   --slots N    micro-batches under way (1)
   --predict    only predict, allocate nothing
@@ -46,6 +49,7 @@ const OPTIONS = {
 export interface MemoryRow {
   stage: string;
   recompute: RecomputeId;
+  dtype: DtypeId;
   params: number;
   activations: number;
   scratch: number;
@@ -62,9 +66,13 @@ function specOf(): ModelSpec {
   return { vocab_size: VOCABULARY, ...SHAPE, ...block, rope_theta: 10_000, norm_eps: 1e-5 };
 }
 
-export function buildOf(stage: StageSpec, recompute: RecomputeId, slots: number): StageBuild {
+export function buildOf(
+  stage: StageSpec,
+  { recompute, dtype = "f32" }: { recompute: RecomputeId; dtype?: DtypeId },
+  slots: number,
+): StageBuild {
   const codecs = { codecForward: "i8b64", codecBackward: "i8b64" } as const;
-  return { spec: specOf(), stage, batchSize: BLOCK.batch_size, slots, recompute, ...codecs };
+  return { spec: specOf(), stage, batchSize: BLOCK.batch_size, slots, recompute, dtype, ...codecs };
 }
 
 export function predictedRow(name: string, build: StageBuild): MemoryRow {
@@ -74,6 +82,7 @@ export function predictedRow(name: string, build: StageBuild): MemoryRow {
   return {
     stage: name,
     recompute: build.recompute ?? "none",
+    dtype: build.dtype ?? "f32",
     params,
     activations,
     scratch,
@@ -94,7 +103,10 @@ async function allocatedRow(gpu: GpuDevice, name: string, build: StageBuild): Pr
 export interface Summary {
   /** Every stage that was built took exactly what was predicted; null if none was built. */
   exact: boolean | null;
+  /** By recompute, with " f16" behind it for activations in halves. */
   whole_model_bytes: Record<string, number>;
+  /** Of the whole model, all that one micro-batch under way keeps without recomputation; absent without such rows. */
+  slot_bytes?: { f32: number; f16: number; share: number };
   within_bounds: boolean;
 }
 
@@ -103,18 +115,39 @@ export function summarise(rows: readonly MemoryRow[]): Summary {
   const whole = rows.filter(({ stage }) => stage === "whole model");
   return {
     exact: built.length === 0 ? null : built.every(({ allocated, predicted }) => allocated === predicted),
-    whole_model_bytes: Object.fromEntries(whole.map(({ recompute, predicted }) => [recompute, predicted])),
+    whole_model_bytes: Object.fromEntries(whole.map((row) => [wayOf(row), row.predicted])),
+    ...slotBytes(whole),
     within_bounds: whole.every(({ recompute, predicted }) =>
       predicted <= (WHOLE_MODEL_BYTES_MAX[recompute] ?? Infinity)
     ),
   };
 }
 
+function wayOf({ recompute, dtype }: MemoryRow): string {
+  return dtype === "f32" ? recompute : `${recompute} ${dtype}`;
+}
+
+function slotBytes(whole: readonly MemoryRow[]): Pick<Summary, "slot_bytes"> {
+  const of = (way: string) => whole.find((row) => wayOf(row) === way)?.activations;
+  const [f32, f16] = [of("none"), of("none f16")];
+  return f32 === undefined || f16 === undefined ? {} : { slot_bytes: { f32, f16, share: f16 / f32 } };
+}
+
 export function table(rows: readonly MemoryRow[]): string {
   const mb = (bytes: number | null) => bytes === null ? "-" : (bytes / 1e6).toFixed(1);
-  const header = ["stage", "recompute", "params", "activations", "scratch", "predicted", "allocated", "host"];
+  const header = [
+    "stage",
+    "recompute",
+    "dtype",
+    "params",
+    "activations",
+    "scratch",
+    "predicted",
+    "allocated",
+    "host",
+  ];
   const lines = rows.map((row) => [
-    ...[row.stage, row.recompute, mb(row.params), mb(row.activations), mb(row.scratch)],
+    ...[row.stage, row.recompute, row.dtype, mb(row.params), mb(row.activations), mb(row.scratch)],
     ...[mb(row.predicted), mb(row.allocated), mb(row.host)],
   ]);
   return aligned([header, ...lines]).join("\n");
@@ -128,10 +161,10 @@ async function main(args: string[]): Promise<number> {
   }
   const slots = wholeFlag("slots", flags.slots, [1, 64]);
   const spec = specOf();
-  const rows = LEVELS.map((level) => predictedRow("whole model", buildOf(wholeModel(spec), level, slots)));
+  const rows = WAYS.map((way) => predictedRow("whole model", buildOf(wholeModel(spec), way, slots)));
   const thirds = splitLayers(spec, [1, 1, 1]);
   for (const [i, name] of ["first third", "middle third", "last third"].entries()) {
-    rows.push(...LEVELS.map((level) => predictedRow(name, buildOf(thirds[i]!, level, slots))));
+    rows.push(...WAYS.map((way) => predictedRow(name, buildOf(thirds[i]!, way, slots))));
   }
   if (!flags.predict) await allocate(rows, { first: thirds[0]!, slots });
   const summary = summarise(rows);
@@ -148,9 +181,9 @@ async function allocate(
 ): Promise<void> {
   const gpu = await openDenoDevice();
   console.error(`building on ${gpu.adapterName} (${gpu.provider})`);
-  for (const level of LEVELS) {
-    const row = await allocatedRow(gpu, "first third", buildOf(first, level, slots));
-    rows[rows.findIndex(({ stage, recompute }) => stage === row.stage && recompute === level)] = row;
+  for (const way of WAYS) {
+    const row = await allocatedRow(gpu, "first third", buildOf(first, way, slots));
+    rows[rows.findIndex((it) => it.stage === row.stage && wayOf(it) === wayOf(row))] = row;
   }
 }
 

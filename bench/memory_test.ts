@@ -4,9 +4,10 @@ import assert from "node:assert/strict";
 import { wholeModel } from "../peer/model/layout.ts";
 import { buildOf, type MemoryRow, predictedRow, summarise, table } from "./memory.ts";
 
-function whole(recompute: "none" | "attention" | "block"): MemoryRow {
-  const { spec } = buildOf({ index: 0, firstLayer: 0, endLayer: 1, embed: true, head: true }, recompute, 1);
-  return predictedRow("whole model", buildOf(wholeModel(spec), recompute, 1));
+function whole(recompute: "none" | "attention" | "block", dtype: "f32" | "f16" = "f32"): MemoryRow {
+  const layer = { index: 0, firstLayer: 0, endLayer: 1, embed: true, head: true };
+  const { spec } = buildOf(layer, { recompute }, 1);
+  return predictedRow("whole model", buildOf(wholeModel(spec), { recompute, dtype }, 1));
 }
 
 Deno.test("memory bench: the whole model takes at most 4 GB with one micro-batch, and 2.5 GB with recomputation", () => {
@@ -17,6 +18,17 @@ Deno.test("memory bench: the whole model takes at most 4 GB with one micro-batch
   assert.ok(bytes["none"]! > bytes["attention"]! && bytes["attention"]! > bytes["block"]!);
   // 123.6 million parameters on the device, once as weights and once as their gradient.
   assert.ok(bytes["block"]! > 2 * 4 * 123.5e6);
+});
+
+Deno.test("memory bench: with f16 a slot takes half the bytes, and the model less whatever is computed again", () => {
+  const rows = (["none", "block"] as const).flatMap((level) => [whole(level), whole(level, "f16")]);
+  const { slot_bytes: slot, whole_model_bytes: bytes } = summarise(rows);
+  assert.ok(slot !== undefined && slot.share > 0.5 && slot.share < 0.51, JSON.stringify(slot));
+  assert.ok(
+    bytes["none f16"]! < 0.65 * bytes["none"]! && bytes["block f16"]! < bytes["block"]!,
+    JSON.stringify(bytes),
+  );
+  assert.equal(summarise([whole("none")]).slot_bytes, undefined);
 });
 
 Deno.test("memory bench: a byte more than predicted is not exact, and a row too large is out of bounds", () => {
@@ -30,6 +42,6 @@ Deno.test("memory bench: the table has a line for each row and a dash where noth
   const row = { ...whole("block"), params: 1_000_000, predicted: 2_500_000, allocated: 2_500_000 };
   const lines = table([row, { ...row, allocated: null }]).split("\n");
   assert.equal(lines.length, 3);
-  assert.match(lines[1]!, /^whole model +block +1\.0 .* 2\.5 +2\.5 /);
+  assert.match(lines[1]!, /^whole model +block +f32 +1\.0 .* 2\.5 +2\.5 /);
   assert.match(lines[2]!, / 2\.5 +- /);
 });

@@ -11,7 +11,7 @@ import { loadCorpus, type LoadedCorpus } from "./store/corpus.ts";
 import { readAccess, writeAccess } from "./store/access.ts";
 import { EventLog } from "./store/event_log.ts";
 import { checkpointStates, listCheckpoints } from "./store/checkpoint_list.ts";
-import { readCheckpoint } from "./store/checkpoints.ts";
+import { readCheckpoint, readTokenizer } from "./store/checkpoints.ts";
 import { RunLog } from "./store/run_log.ts";
 import { checkCorpus } from "../peer/model/config.ts";
 import { specOf } from "../peer/model/layout.ts";
@@ -166,7 +166,8 @@ async function prepare(options: CoordinatorOptions): Promise<Prepared> {
   }
   const checkpoint = await readCheckpoint(resumeFrom);
   const { manifest } = checkpoint;
-  const corpus = await loadCorpus(config.dataset, manifest.vocab);
+  const tokenizer = await readTokenizer(resumeFrom, manifest);
+  const corpus = await loadCorpus(config.dataset, manifest.vocab, tokenizer);
   checkCorpus(config, corpus.tokens.length);
   const spec = specOf(config, manifest.vocab.length);
   if (JSON.stringify(spec) !== JSON.stringify(manifest.spec)) {
@@ -186,6 +187,9 @@ interface SampleJob {
   signal: AbortSignal;
 }
 
+/** What tokenizers call the token of a line's end: characters, byte-level ones, SentencePiece's. */
+const NEWLINES = ["\n", "\u010a", "<0x0A>"];
+
 /** Writes a sample in a worker, so that heartbeats and commits never wait for it. */
 async function sampleText({ files, spec, corpus, config, signal }: SampleJob): Promise<string> {
   const worker = new Worker(new URL("./cli/sample_worker.ts", import.meta.url), { type: "module" });
@@ -200,7 +204,7 @@ async function sampleText({ files, spec, corpus, config, signal }: SampleJob): P
         event.preventDefault();
         reject(new Error(event.message));
       };
-      const newline = Math.max(0, corpus.vocab.indexOf("\n"));
+      const newline = Math.max(0, ...NEWLINES.map((name) => corpus.vocab.indexOf(name)));
       worker.postMessage({ files, spec, prompt: [newline], count: config.sample_chars, seed: config.seed });
     });
   } finally {

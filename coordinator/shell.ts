@@ -8,7 +8,13 @@ import { EventQueue, type ShellEvent, type TimedEvent } from "./event_queue.ts";
 import type { LoadedCorpus } from "./store/corpus.ts";
 import { listCheckpoints } from "./store/checkpoint_list.ts";
 import type { EventLog } from "./store/event_log.ts";
-import { type CheckpointContent, recoveryDir, stageFileName, writeCheckpoint } from "./store/checkpoints.ts";
+import {
+  type CheckpointContent,
+  recoveryDir,
+  stageFileName,
+  withTokenizer,
+  writeCheckpoint,
+} from "./store/checkpoints.ts";
 import type { RunLog } from "./store/run_log.ts";
 import {
   type CoordinatorMessage,
@@ -319,7 +325,7 @@ export class Shell {
       dataCursor: step,
       seed: config.seed,
     };
-    return { step, files: named, manifest };
+    return withTokenizer({ step, files: named, manifest }, corpus.tokenizer);
   }
 
   async #checkpoint(source: StateSource): Promise<void> {

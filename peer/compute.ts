@@ -161,12 +161,14 @@ function measureBoth(gpu: GpuDevice): Promise<Verdict> {
     ...{ vocab_size: 2, n_layer: 1, n_kv_head: shape.n_head, ...shape },
     ...{ tie_word_embeddings: false, rope_theta: 10_000, norm_eps: 1e-5 },
   };
+  const blockMs = async (createEngine: Parameters<typeof measureBlock>[0]) =>
+    (await measureBlock(createEngine, PROBE_CONFIG, spec)).blockMs;
   return chooseEngine({
     software,
-    wgsl: () => measureBlock((build) => createWgslEngine(gpu, build), PROBE_CONFIG, spec),
+    wgsl: () => blockMs((build) => createWgslEngine(gpu, build)),
     tfjs: async () => {
       const { createTfjsEngine } = await import("./engine/tfjs.ts");
-      return await measureBlock((build) => createTfjsEngine(build, { backend: "wasm" }), PROBE_CONFIG, spec);
+      return await blockMs((build) => createTfjsEngine(build, { backend: "wasm" }));
     },
     late: (answered) => pause(WGSL_PROBE_MS, answered),
   });

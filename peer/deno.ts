@@ -1,8 +1,12 @@
 // The command-line peer: one status line on stderr (or JSON lines on stdout), a clean exit, exit codes. Computes with the
 // engine that was asked for, or with the one that compute.ts finds to be the quickest here, and says which.
 import { openCompute } from "./compute.ts";
+import { Gate } from "./limits.ts";
+import { DayCount } from "./limits_day.ts";
 import { openDenoDevice } from "./gpu/provider_deno.ts";
 import { createLinkHost } from "./net/host.ts";
+import { GatedHost } from "./net/gated_host.ts";
+import { Pacer } from "./net/pacer.ts";
 import { simplePeerLinks } from "./net/simple_peer.ts";
 import { denoStack, nativeLinksClosed } from "./net/wrtc_deno.ts";
 import { Peer } from "./peer.ts";
@@ -10,6 +14,7 @@ import { openDenoFolder } from "./store/folder_deno.ts";
 import { openDenoNotes } from "./store/notes_deno.ts";
 import { openSavedStates, type SavedStates } from "./store/saved_states.ts";
 import { ShoalError } from "./wire/errors.ts";
+import { type Limits, NO_LIMITS } from "./wire/limits.ts";
 import type { EngineWish, TabSnapshot } from "./wire/status.ts";
 
 export interface RunPeerOptions {
@@ -21,6 +26,10 @@ export interface RunPeerOptions {
   json?: boolean;
   /** Folder where states of the newest snapshot outlive the peer; absent: nowhere. */
   stateDir?: string;
+  /** What its owner allows; default: everything. */
+  limits?: Pick<Limits, "duty" | "memoryBytes" | "upBytesPerS" | "downBytesPerS">;
+  /** Bytes of a day, both ways, after which it finishes and leaves; default: no limit. */
+  dayBytes?: number;
   /** First abort = finish the step and leave; see `leaveNow`. */
   signal?: AbortSignal;
   /** Abort = say goodbye and go at once. */
@@ -44,31 +53,70 @@ export async function runPeer(options: RunPeerOptions): Promise<number> {
   };
   let compute = await openCompute(options.engine ?? "auto", tools);
   const tell = reporter(options.json ?? false);
+  const allowance = await openAllowance(options);
   tell({ event: "adapter", adapter: compute.adapter, engine: compute.engine });
+  const write = statusWriter(tell);
   const states = options.stateDir === undefined ? null : await openStates(options.stateDir, tell);
   const peer = new Peer({
     ...(states === null ? {} : { states }),
     ...{ origin, token, runtime: "deno", adapter: compute.adapter, engine: compute.engine },
     ...(options.name === undefined ? {} : { name: options.name }),
     ...(compute.deviceLost === undefined ? {} : { deviceLost: compute.deviceLost }),
-    memoryBytes: MEMORY_BYTES,
+    memoryBytes: Math.min(MEMORY_BYTES, options.limits?.memoryBytes ?? MEMORY_BYTES),
+    gate: allowance.gate,
     createEngine: (build) => compute.createEngine(build),
     kernels: () => compute.kernels?.() ?? "",
     reopen: async () => {
       compute.destroy();
       return compute = await openCompute(options.engine ?? "auto", tools);
     },
-    createHost: (selfId, relay) => createLinkHost({ selfId, relay, createLink: simplePeerLinks(denoStack) }),
-    onChange: statusWriter(tell),
+    createHost: (selfId, relay) => allowance.host(selfId, relay),
+    onChange: (snapshot) => {
+      write(snapshot);
+      allowance.look((reason) => {
+        tell({ event: "limit", reason });
+        leave(peer);
+      });
+    },
   });
   options.signal?.addEventListener("abort", () => leave(peer), { once: true });
   options.hard?.addEventListener("abort", () => peer.leaveNow("ended by its owner"), { once: true });
   const end = await peer.run();
   tell({ event: "end", kind: end.kind, reason: end.reason });
+  await allowance.close();
   await states?.close();
   await nativeLinksClosed();
   compute.destroy();
   return end.kind === "left" || end.kind === "done" ? 0 : 1;
+}
+
+/** Duty, rates and the day's bytes of this process. */
+async function openAllowance({ limits, dayBytes, stateDir }: RunPeerOptions) {
+  const gate = new Gate({ ...NO_LIMITS, ...limits });
+  const pacer = new Pacer();
+  pacer.setRate(limits?.upBytesPerS ?? null);
+  const day = new DayCount(stateDir === undefined ? null : openDenoNotes(stateDir), () => {
+    const now = new Date();
+    return [now.getFullYear(), now.getMonth() + 1, now.getDate()].join("-");
+  });
+  if (dayBytes !== undefined) await day.open();
+  const total = () => pacer.up + pacer.down + gate.http.up + gate.http.down;
+  let over = false;
+  return {
+    gate,
+    host: (selfId: string, relay: ((remote: string, bytes: Uint8Array<ArrayBuffer>) => void) | null) => {
+      const createLink = simplePeerLinks(denoStack, { pacer });
+      return new GatedHost(createLinkHost({ selfId, relay, createLink, pacer }), gate);
+    },
+    look: (end: (reason: string) => void) => {
+      if (over || dayBytes === undefined || day.count(total()) < dayBytes) return;
+      over = true;
+      end(`today's limit of ${dayBytes / 1_000_000} MB is reached; it ends at midnight`);
+    },
+    close: async () => {
+      if (dayBytes !== undefined) await day.keep(total());
+    },
+  };
 }
 
 /** A folder that cannot be used is told, and the peer trains on without it. */

@@ -14,9 +14,14 @@ export interface HeartbeatParts {
   desk: SnapshotDesk | null;
   /** Bytes sent again because of departures. */
   recoveryBytes: number;
+  /** Operations and links, as measured. */
+  figures: Pick<Heartbeat, "ops" | "links">;
 }
 
-export function heartbeatOf({ facts, core, holder, desk, recoveryBytes }: HeartbeatParts): PeerMessage {
+type Heartbeat = PeerMessage & { type: "heartbeat" };
+
+export function heartbeatOf(parts: HeartbeatParts): Heartbeat {
+  const { facts, core, holder, desk, recoveryBytes, figures } = parts;
   const all = Object.values(facts.links);
   const sum = (pick: (link: LinkStats) => number) => all.reduce((total, link) => total + pick(link), 0);
   const relayed = all.filter((link) => link.path === "relay").length;
@@ -34,5 +39,6 @@ export function heartbeatOf({ facts, core, holder, desk, recoveryBytes }: Heartb
     fenced: (core?.state.fenced ?? 0) + (desk?.refused ?? 0),
     snapshotBytes: desk?.core.sender.counts.bytes ?? 0,
     snapshotSpared: desk?.core.sender.counts.chunksSpared ?? 0,
+    ...figures,
   };
 }

@@ -38,9 +38,11 @@ export interface Held {
   log: Map<number, LoggedSum>;
   scratch: Int32Array;
   saturated: number;
+  /** Values of the own micro-batches that were not finite, and whether others tell of some in what they sent (`dtype` f16). */
   nonFinite: number;
+  overflow: boolean;
   /** Payloads of open rounds by frameKey(). */
-  inbox: Map<string, { order: number; value: Encoded | Int32Array }>;
+  inbox: Map<string, { order: number; value: Encoded | Int32Array; overflow?: boolean }>;
   outbox: Map<string, { order: number; value: Encoded | Int32Array }>;
 }
 

@@ -21,13 +21,21 @@ export function sumPayload(
   held: Held,
   out: FrameOut,
   config: RunConfig,
-): Pick<FrameHeader, "codec" | "cols"> & { payload: Uint8Array } {
+): Pick<FrameHeader, "codec" | "cols" | "exponent"> & { payload: Uint8Array } {
   const logged = out.kind === "total" ? held.log.get(out.step) : undefined;
-  if (logged !== undefined) return { codec: "packed", cols: logged.values, payload: logged.packed };
+  // Of a committed step the commit has said whether it is passed over.
+  if (logged !== undefined) {
+    return { codec: "packed", cols: logged.values, exponent: 0, payload: logged.packed };
+  }
   const values = sumOf(held, out);
-  const cols = values.length;
-  if (config.reduce === "int8") return { codec: "packed", cols, payload: packInts(values) };
-  return { codec: "int32", cols, payload: new Uint8Array(values.slice().buffer) };
+  const base = { cols: values.length, exponent: overflows(held, config) ? 1 : 0 };
+  if (config.reduce === "int8") return { codec: "packed", ...base, payload: packInts(values) };
+  return { codec: "int32", ...base, payload: new Uint8Array(values.slice().buffer) };
+}
+
+/** Whether a value of the step's sum, as far as it is known here, was not finite: with `dtype` f16 a reason to pass over the step. */
+function overflows({ nonFinite, overflow }: Held, { dtype }: Pick<RunConfig, "dtype">): boolean {
+  return dtype === "f16" && (nonFinite > 0 || overflow);
 }
 
 function sumOf(held: Held, out: FrameOut): Int32Array {
@@ -82,12 +90,13 @@ export function seal(held: Held, job: SumJob<"seal">, config: RunConfig): JobRes
 /** Makes a fetched total the step's, if it is the one that was asked for. */
 export function install(held: Held, job: SumJob<"install">, config: RunConfig): JobResult {
   const base = { pass: "train" as const, step: job.step, kind: "total" as const, gen: 0 };
-  const value = held.inbox.get(frameKey({ ...base, which: job.from }))?.value;
+  const { value, overflow = false } = held.inbox.get(frameKey({ ...base, which: job.from })) ?? {};
   const size = held.total.length;
   if (!(value instanceof Int32Array) || value.length < size) return { hash: "" };
   const hash = totalHash(value.subarray(0, size));
   if (hash !== job.hash) return { hash };
   held.total.set(value.subarray(0, size));
+  held.overflow ||= overflow;
   held.tied = isTiedEnd(held, config) ? value.slice(size) : null;
   return facts(held, job, config);
 }
@@ -96,8 +105,8 @@ function facts(held: Held, { countTied }: { countTied: boolean }, config: RunCon
   const { gradient_accumulation_steps: microBatches, reduce } = config;
   const skip = new Set(isTiedEnd(held, config) && !countTied ? [EMBEDDING_NAME] : []);
   const gradNormSq = totalNormSq(held.state, held.total, { microBatches, reduce, skip });
-  const { saturated, nonFinite } = held;
-  return { hash: totalHash(held.total), gradNormSq, saturated, nonFinite };
+  const nonFinite = Math.max(held.nonFinite, overflows(held, config) ? 1 : 0);
+  return { hash: totalHash(held.total), gradNormSq, saturated: held.saturated, nonFinite };
 }
 
 /**
@@ -113,7 +122,8 @@ function inboxSum(
   held: Held,
   frame: { step: number; kind: "part" | "shard" | "tied"; gen: number; which: string },
 ): Int32Array {
-  const value = held.inbox.get(frameKey({ ...frame, pass: "train" }))?.value;
+  const { value, overflow = false } = held.inbox.get(frameKey({ ...frame, pass: "train" })) ?? {};
+  held.overflow ||= overflow;
   assert(value instanceof Int32Array, `the ${frame.kind} of ${frame.which} is not here`);
   return value;
 }

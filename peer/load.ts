@@ -87,7 +87,7 @@ export function adoptInstance(
 function createHeld(key: string, { plan, state, engine }: Pick<Held, "plan" | "state" | "engine">): Held {
   const { size } = state.layout;
   return {
-    ...{ key, plan, engine, state, saturated: 0, nonFinite: 0, tied: null, log: new Map() },
+    ...{ key, plan, engine, state, saturated: 0, nonFinite: 0, overflow: false, tied: null, log: new Map() },
     ...{ optimizer: null, sumIsStale: false, ...emptySums(size) },
     ...{ inbox: new Map(), outbox: new Map() },
   };

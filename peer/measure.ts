@@ -2,6 +2,7 @@
 import type { StageBuild, StageEngine } from "./engine/engine.ts";
 import { initParams } from "./model/init.ts";
 import { encodeTensor } from "./codec/codec.ts";
+import type { OpMs } from "./wire/measures.ts";
 import type { ModelSpec, RunConfig } from "./wire/run.ts";
 
 /** The first pass compiles; the quickest of the others is the block's time. */
@@ -12,12 +13,19 @@ const PATIENCE_MS = 1_000;
 /** What a block's time depends on, beside the model's shapes. */
 export type MeasureConfig = Pick<RunConfig, "batch_size" | "codec_forward" | "codec_backward" | "seed">;
 
-/** Milliseconds of F + B + W of one layer for one micro-batch. */
+/** Milliseconds of one layer for one micro-batch. */
+export interface BlockTimes {
+  blockMs: number;
+  /** How they divide, in the quickest pass. */
+  opMs: OpMs;
+}
+
+/** Milliseconds of F, B and W of one layer for one micro-batch. */
 export async function measureBlock(
   createEngine: (build: StageBuild) => Promise<StageEngine>,
   config: MeasureConfig,
   spec: ModelSpec,
-): Promise<number> {
+): Promise<BlockTimes> {
   const stage = { index: 1, firstLayer: 0, endLayer: 1, embed: false, head: false };
   const codecs = { codecForward: config.codec_forward, codecBackward: config.codec_backward };
   const engine = await createEngine({ spec, stage, batchSize: config.batch_size, slots: 1, ...codecs });
@@ -27,16 +35,17 @@ export async function measureBlock(
     const values = Float32Array.from({ length: rows * spec.n_embd }, (_, i) => ((i * 37) % 101) / 50 - 1);
     const activation = encodeTensor(config.codec_forward, values, rows, spec.n_embd);
     const gradient = encodeTensor(config.codec_backward, values, rows, spec.n_embd);
-    let best = Infinity;
-    for (let pass = 0; pass < PASSES; pass++) {
-      const begun = performance.now();
-      await engine.forward(0, { activation });
-      await engine.backward(0, gradient);
-      await engine.weightGrad(0);
-      const ms = performance.now() - begun;
-      if (pass === 0) continue;
-      best = Math.min(best, ms);
-      if (ms > PATIENCE_MS) break;
+    const once = async (): Promise<BlockTimes> => {
+      const forward = await timed(() => engine.forward(0, { activation }));
+      const backward = await timed(() => engine.backward(0, gradient));
+      const weightGrad = await timed(() => engine.weightGrad(0));
+      return { blockMs: forward + backward + weightGrad, opMs: { forward, backward, weightGrad } };
+    };
+    await once();
+    let best = await once();
+    for (let pass = 2; pass < PASSES && best.blockMs <= PATIENCE_MS; pass++) {
+      const next = await once();
+      if (next.blockMs < best.blockMs) best = next;
     }
     return best;
   } finally {
@@ -44,15 +53,21 @@ export async function measureBlock(
   }
 }
 
+async function timed(operation: () => Promise<unknown>): Promise<number> {
+  const begun = performance.now();
+  await operation();
+  return performance.now() - begun;
+}
+
 /** What a peer tells of itself when it joins. */
 export async function measurePeer(
   createEngine: (build: StageBuild) => Promise<StageEngine>,
   config: RunConfig,
   spec: ModelSpec,
-): Promise<{ blockMs: number; gpuOptimizer: boolean }> {
+): Promise<BlockTimes & { gpuOptimizer: boolean }> {
   let gpuOptimizer = false;
   const optimizer = config.optimizer === "auto" ? "gpu" as const : "exact" as const;
-  const blockMs = await measureBlock(
+  const block = await measureBlock(
     async (build) => {
       const engine = await createEngine({ ...build, optimizer });
       gpuOptimizer = engine.optimizer !== undefined;
@@ -61,5 +76,5 @@ export async function measurePeer(
     config,
     spec,
   );
-  return { blockMs, gpuOptimizer };
+  return { ...block, gpuOptimizer };
 }

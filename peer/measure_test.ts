@@ -23,6 +23,9 @@ async function measured(optimizer: "auto" | "exact", able: boolean) {
   );
   assert.equal(asked.length, 1, "one engine is built and measured");
   assert.ok(result.blockMs >= 0 && result.blockMs < Infinity);
+  const { forward, backward, weightGrad } = result.opMs;
+  assert.ok(Math.min(forward, backward, weightGrad) > 0);
+  assert.equal(forward + backward + weightGrad, result.blockMs, "the operations are not what the block took");
   return result.gpuOptimizer;
 }
 

@@ -150,7 +150,7 @@ Deno.test("orders: what cannot be is refused with the reason, and changes nothin
       [
         "/api/change",
         { step: 1, set: { n_layer: 3 } },
-        /n_layer is fixed for a run; these may change: batch_size/,
+        /n_layer is fixed for a run; these may change: learning_rate/,
       ],
       ["/api/change", { step: 1, set: {} }, /nothing to change/],
       ["/api/change", { step: -1, set: { grad_clip: 1 } }, /step/],

@@ -23,6 +23,8 @@ export interface PeerCompute extends Pick<SessionOptions, "adapter" | "engine" |
 
 export interface PeerOptions extends PeerCompute, Omit<SessionOptions, "onChange"> {
   onChange(snapshot: TabSnapshot): void;
+  /** Joins, and computes nothing until resume(); default false. */
+  paused?: boolean;
   /** Opens what it computes with anew after its GPU was lost; absent: the peer ends then. */
   reopen?(): Promise<PeerCompute>;
 }
@@ -34,6 +36,7 @@ export class Peer {
   #session: Session | null = null;
   #phase: TabPhase | null = null;
   #reason = "";
+  #code = "";
   #stopped: (() => void) | null = null;
   #losses = new Map<number, LossPoint>();
   #tokensBefore = 0;
@@ -104,7 +107,8 @@ export class Peer {
     const onChange = () => this.#options.onChange(this.snapshot());
     // Only now, so that the last snapshot of a session counts its own tokens once.
     this.#tokensBefore += this.#session?.holder?.tokens ?? 0;
-    const { paused = false, hidden = false, seen = null } = this.#session?.facts ?? {};
+    const { paused = this.#options.paused ?? false, hidden = false, seen = null } = this.#session?.facts ??
+      {};
     const { adapter, engine } = this.#compute;
     const createEngine = (build: StageBuild) => this.#createEngine(build);
     const kernels = () => this.#compute.kernels?.() ?? "";
@@ -149,6 +153,7 @@ export class Peer {
       offline: "offline",
     };
     const refused = end.code === "wrong-version" ? "wrong-version" : "kicked";
+    this.#code = end.code;
     this.#show(phases[end.kind] ?? (end.kind === "refused" ? refused : "kicked"), end.reason);
     return end;
   }
@@ -168,7 +173,10 @@ export class Peer {
     const computing = core?.instances.find((it) => it.microBatches.length > 0) ?? core?.instances[0];
     const instance = computing?.plan;
     const links = Object.values(facts?.links ?? {});
-    const relayed = links.filter((link) => link.path === "relay").length;
+    const viaRelay = links.filter((link) => link.path === "relay");
+    const relayed = viaRelay.length;
+    const why = viaRelay.find((link) => link.why !== undefined)?.why;
+    const held = this.#options.gate?.heldBack() ?? null;
     return {
       phase: this.#phase ?? this.#livePhase(),
       reason: this.#phase === null ? this.#liveReason() : this.#reason,
@@ -186,7 +194,9 @@ export class Peer {
       tokens: this.#tokensBefore + (holder?.tokens ?? 0),
       bytesUp: links.reduce((sum, link) => sum + link.bytesUp, 0),
       bytesDown: links.reduce((sum, link) => sum + link.bytesDown, 0),
-      links: { direct: links.length - relayed, relayed },
+      links: { direct: links.length - relayed, relayed, ...(why === undefined ? {} : { why }) },
+      ...(held === null ? {} : { held }),
+      ...(this.#code === "" ? {} : { code: this.#code }),
       losses: [...this.#losses.values()].sort((a, b) => a.step - b.step),
       sample: group?.sample ?? null,
       alone: core === undefined || core.view === null ? [] : heldOnlyBy(core.view, core.id),

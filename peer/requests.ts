@@ -1,5 +1,6 @@
 // What a peer fetches from the coordinator and brings to it over HTTP: the corpus and stages' states. Proves with its ticket who
 // it is; a request that a restarting coordinator cut off is made again. It decides nothing about what is fetched.
+import type { Gate } from "./limits.ts";
 import type { Corpus } from "./model/data.ts";
 import type { StateFile, Welcome } from "./wire/control.ts";
 import { assert, ShoalError } from "./wire/errors.ts";
@@ -22,6 +23,8 @@ export interface RequestsOptions {
   back(): Promise<boolean>;
   /** Nobody waits for an answer any more. */
   over(): boolean;
+  /** Counts bodies, and reads them no faster than allowed. */
+  gate?: Gate | undefined;
 }
 
 export class Requests {
@@ -45,8 +48,12 @@ export class Requests {
   }
 
   async state(step: number, { stage, hash }: Pick<StateFile, "stage" | "hash">): Promise<Uint8Array> {
-    const response = await this.fetch(`/api/state/${step}/${stage}/${hash}`);
-    return new Uint8Array(await response.arrayBuffer());
+    return new Uint8Array(await this.read(await this.fetch(`/api/state/${step}/${stage}/${hash}`)));
+  }
+
+  /** The body of an answer. */
+  async read(response: Response): Promise<ArrayBuffer> {
+    return await (this.#options.gate?.read(response) ?? response.arrayBuffer());
   }
 
   async upload(
@@ -57,6 +64,7 @@ export class Requests {
     assert(file.bytes.buffer instanceof ArrayBuffer, "a state in a shared buffer");
     const body = file.bytes as Uint8Array<ArrayBuffer>;
     for (let attempt = 1; attempt <= UPLOAD_TRIES && !this.#options.over(); attempt++) {
+      this.#options.gate?.uploaded(body.length);
       try {
         await this.fetch(`/api/state/${job.step}/${job.stage}`, { method: "PUT", body, headers });
         return true;
@@ -84,7 +92,7 @@ export class Requests {
 export async function fetchCorpus(requests: Requests, announced: Welcome["corpus"]): Promise<Corpus> {
   const { hash, bytesPerToken, tokens } = announced;
   const response = await requests.fetch("/api/corpus");
-  const bytes = await response.arrayBuffer();
+  const bytes = await requests.read(response);
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
   const found = [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
   if (found !== hash || bytes.byteLength !== tokens * bytesPerToken) {

@@ -4,19 +4,21 @@
 import { PeerCore } from "./core/peer_core.ts";
 import type { Job, JobResult, PeerEffect, PeerEvent } from "./core/peer_state.ts";
 import { heartbeatOf } from "./heartbeat.ts";
+import { firstHello, resumption } from "./hello.ts";
 import { Holder } from "./holder.ts";
+import { asLimited, isWork } from "./limits.ts";
 import { measurePeer } from "./measure.ts";
 import type { RelayingLinkHost } from "./net/host.ts";
 import { isOutOfMemory } from "./out_of_memory.ts";
 import { fetchCorpus, Requests } from "./requests.ts";
-import { CoordinatorLine, haveOf, staleness } from "./reconnect.ts";
+import { CoordinatorLine, staleness } from "./reconnect.ts";
 import type { SessionEnd, SessionFacts, SessionOptions } from "./session_facts.ts";
+import { SessionMeasures } from "./session_measures.ts";
 import { PeerSnapshots } from "./snapshots.ts";
 import {
   type CoordinatorMessage,
   decodeCoordinatorMessage,
   type PeerMessage,
-  PROTOCOL_VERSION,
   readTagged,
   type StateFile,
   type Welcome,
@@ -47,6 +49,7 @@ export class Session {
   readonly #requests: Requests;
   #stepBusyMs = 0;
   #recoveryBytes = 0;
+  readonly #measures = new SessionMeasures();
   #snapshots: PeerSnapshots | null = null;
   #working: Promise<void> = Promise.resolve();
 
@@ -57,6 +60,7 @@ export class Session {
       identity: () => this.facts.welcome,
       back: () => this.#line.back(),
       over: () => this.#over,
+      gate: options.gate,
     });
     this.ended = new Promise((resolve) => this.#end = resolve);
     this.#line = new CoordinatorLine({
@@ -111,24 +115,8 @@ export class Session {
   }
 
   #hello(again: boolean): PeerMessage {
-    const { token, runtime, adapter, engine, name } = this.#options;
-    const base = { type: "hello" as const, version: PROTOCOL_VERSION, token, runtime };
-    const about = { adapter: adapter.slice(0, 500), engine: engine.slice(0, 500) };
-    const hello = { ...base, ...about, ...(name === undefined ? {} : { name: name.slice(0, 100) }) };
-    return again ? { ...hello, ...this.#resumption() } : hello;
-  }
-
-  #resumption(): Pick<PeerMessage & { type: "hello" }, "resume" | "have"> {
-    const { peer, ticket } = this.facts.welcome!;
-    const resume = { peer, ticket, epoch: this.facts.seen!.epoch };
-    const { view, instances } = this.core!.state;
-    if (view === null) return { resume };
-    const logged = instances.filter((it) => it.work?.step === it.step && it.work?.total === "logged");
-    const held = {
-      ...{ plans: instances.map((it) => it.plan), states: this.holder!.states() },
-      logged: logged.map((it) => it.plan.index),
-    };
-    return { resume, have: haveOf(view, this.facts.welcome!.spec, held) };
+    const holding = again ? resumption(this.facts, this.core!, this.holder!) : {};
+    return { ...firstHello(this.#options), ...holding };
   }
 
   /** The coordinator went away or is back; links that led through it are over either way. */
@@ -198,6 +186,7 @@ export class Session {
 
   #see(message: CoordinatorMessage): void {
     const { seen } = this.facts;
+    this.#measures.hear(message, performance.now());
     if (message.type === "view" && message.epoch !== undefined) this.#seeEpoch(message.epoch);
     else if (message.type === "commit" && seen !== null) {
       seen.committed = Math.max(seen.committed, message.step + 1);
@@ -212,7 +201,7 @@ export class Session {
     const { config, spec } = welcome;
     const corpus = await fetchCorpus(this.#requests, welcome.corpus);
     const { createEngine } = this.#options;
-    const measured = await measurePeer(createEngine, config, spec);
+    const measured = asLimited(await measurePeer(createEngine, config, spec), this.#options.gate);
     if (this.#over) return;
     const fetchState = (step: number, file: StateFile) => this.#requests.state(step, file);
     this.holder = new Holder({ self: welcome.peer, config, spec, corpus, createEngine, fetchState });
@@ -353,13 +342,23 @@ export class Session {
   }
 
   async #work(job: Job): Promise<void> {
+    const { gate } = this.#options;
+    const due = performance.now();
+    if (isWork(job)) await gate?.before();
     if (this.#over) return;
     const begun = performance.now();
     try {
       const result = await this.holder!.run(job);
-      this.#stepBusyMs += performance.now() - begun;
+      const busyMs = performance.now() - begun;
+      if (isWork(job)) gate?.after(busyMs);
+      // Rests count: whoever plans needs to know what this peer really takes.
+      const stretch = 1 / (gate?.duty ?? 1);
+      this.#stepBusyMs += busyMs * stretch;
+      this.#measures.ran(job, { due, begun, ended: begun + busyMs, stretch });
       if (result.file !== undefined && job.job === "export") this.#exported(job, result.file);
       this.#feed({ type: "finished", job, result: withoutFile(result) });
+      const trace = this.core === null ? null : this.#measures.traceDue(this.core, performance.now());
+      if (trace !== null) this.say(trace);
     } catch (error) {
       this.#fail(error);
     }
@@ -369,11 +368,13 @@ export class Session {
   #heartbeat(): void {
     void this.#host?.stats().then((links) => {
       this.facts.links = links;
+      this.#measures.observeLinks(links);
       this.#snapshots?.measure(links);
     });
     const { facts, core, holder } = this;
     const desk = this.#snapshots?.desk ?? null;
-    this.say(heartbeatOf({ facts, core, holder, desk, recoveryBytes: this.#recoveryBytes }));
+    const figures = this.#measures.figures(core?.state.view?.cut, facts.links);
+    this.say(heartbeatOf({ facts, core, holder, desk, recoveryBytes: this.#recoveryBytes, figures }));
     this.#options.onChange();
   }
 

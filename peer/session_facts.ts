@@ -1,5 +1,6 @@
 // What a session is told when it begins, what pages and status lines read of it, and how it ends. Types only.
 import type { StageBuild, StageEngine } from "./engine/engine.ts";
+import type { Gate } from "./limits.ts";
 import type { RelayingLinkHost } from "./net/host.ts";
 import type { LinkStats } from "./net/link.ts";
 import type { Seen } from "./reconnect.ts";
@@ -33,6 +34,8 @@ export interface SessionOptions {
     relay: (remote: string, bytes: Uint8Array<ArrayBuffer>) => void,
     ticket: string,
   ): RelayingLinkHost;
+  /** What its owner allows; absent: everything. */
+  gate?: Gate;
   /** Something that a page shows has changed. */
   onChange(): void;
 }

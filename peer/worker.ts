@@ -3,19 +3,22 @@
 import * as Comlink from "comlink";
 import { type Compute, openCompute } from "./compute.ts";
 import { openDevice } from "./gpu/device.ts";
+import { Gate } from "./limits.ts";
+import { GatedHost } from "./net/gated_host.ts";
 import { PortHost } from "./net/host_port.ts";
 import { Peer } from "./peer.ts";
 import { openBrowserNotes } from "./store/notes_browser.ts";
 import { openOpfsFolder } from "./store/folder_opfs.ts";
 import { openSavedStates, type SavedStates } from "./store/saved_states.ts";
 import { messageOf, ShoalError } from "./wire/errors.ts";
-import type { TabInspection, TabPeer, TabPhase, TabSnapshot } from "./wire/status.ts";
+import { type Limits, NO_LIMITS } from "./wire/limits.ts";
+import type { TabPeer, TabPhase, TabSnapshot } from "./wire/status.ts";
 
 /** Pages are told at most this often. */
 const SNAPSHOT_MS = 250;
 /** What the others read of a tab that was closed, reloaded or left behind. */
 const PAGE_GONE = "its page was closed";
-/** First guess of what a tab may use of a device; after a failure the peer offers less. */
+/** First guess of what a tab may use of a device; after a failure the peer offers less, and its owner may allow less. */
 const MEMORY_BYTES = 1_000_000_000;
 
 /** Most that states of the newest snapshot may take of the browser's storage. */
@@ -24,6 +27,8 @@ const STATE_BYTES_MAX = 500_000_000;
 /** Beside the page's contract: where to send the page's end of each session's link port. */
 export interface WorkerApi extends TabPeer {
   onLinkPort(take: TakePort): Promise<void>;
+  /** Bytes over HTTP so far, which no link counts. */
+  http(): Promise<{ up: number; down: number }>;
 }
 
 /** Gives the page its end of a session's links, and what it needs to say goodbye for the session. */
@@ -44,13 +49,17 @@ class TabWorker implements WorkerApi {
   /** Of this tab, as long as it lives: after a reload the states of the newest snapshot are still there. */
   #states: SavedStates | null = null;
 
-  async inspect(): Promise<TabInspection> {
-    if (!("gpu" in navigator)) return { webgpu: "missing", adapter: "", software: false };
-    const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
-    if (adapter === null) return { webgpu: "no-adapter", adapter: "", software: false };
-    const { vendor, architecture, description } = adapter.info;
-    const name = description || [vendor, architecture].filter(Boolean).join(" ") || "an unnamed adapter";
-    return { webgpu: "ok", adapter: name, software: /swiftshader|llvmpipe|software/i.test(name) };
+  #limits: Limits = NO_LIMITS;
+  readonly #gate = new Gate();
+
+  setLimits(limits: Limits): Promise<void> {
+    this.#limits = limits;
+    this.#gate.setCaps(limits);
+    return Promise.resolve();
+  }
+
+  http(): Promise<{ up: number; down: number }> {
+    return Promise.resolve(this.#gate.http);
   }
 
   onLinkPort(take: TakePort): Promise<void> {
@@ -59,23 +68,27 @@ class TabWorker implements WorkerApi {
   }
 
   async start(...args: StartArgs): Promise<void> {
-    const [{ origin, token, engine = "auto" }, onSnapshot] = args;
+    const [{ origin, token, engine = "auto", name, limits, paused }, onSnapshot] = args;
+    if (limits !== undefined) await this.setLimits(limits);
+    this.#paused = paused ?? this.#paused;
     const send = throttled(onSnapshot);
     let compute: Compute;
     try {
       compute = await openCompute(engine, { openGpu: () => openDevice({ provider: "builtin" }), notes });
     } catch (error) {
-      const phase: TabPhase = error instanceof ShoalError && error.code === "no-adapter"
-        ? "device-lost"
-        : "kicked";
-      return send({ ...EMPTY, phase, reason: messageOf(error) });
+      const code = error instanceof ShoalError ? error.code : "internal";
+      const phase: TabPhase = code === "no-adapter" ? "device-lost" : "kicked";
+      return send({ ...EMPTY, phase, reason: messageOf(error), code });
     }
     this.#states ??= await openSavedStates(openOpfsFolder, { bytesMax: STATE_BYTES_MAX });
     const peer = new Peer({
       states: this.#states,
-      ...{ origin, token, runtime: "tab", memoryBytes: MEMORY_BYTES },
+      ...{ origin, token, runtime: "tab", gate: this.#gate, paused: this.#paused },
+      memoryBytes: Math.min(MEMORY_BYTES, this.#limits.memoryBytes ?? MEMORY_BYTES),
+      ...(name === undefined ? {} : { name }),
       ...compute,
-      createHost: (selfId, relay, ticket) => new PortHost(this.#channel(selfId, ticket), relay),
+      createHost: (selfId, relay, ticket) =>
+        new GatedHost(new PortHost(this.#channel(selfId, ticket), relay), this.#gate),
       onChange: (snapshot) => this.#away || this.#peer !== peer || send(snapshot),
     });
     this.#peer = peer;
@@ -94,9 +107,9 @@ class TabWorker implements WorkerApi {
   async comeBack(): Promise<void> {
     if (!this.#away || this.#lending === null) return;
     this.#away = false;
-    await this.start(...this.#lending);
-    // The owner's wish outlives the page's absence.
-    if (this.#paused) this.#peer?.pause();
+    const [options, onSnapshot] = this.#lending;
+    // The owner's wishes outlive the page's absence.
+    await this.start({ ...options, limits: this.#limits, paused: this.#paused }, onSnapshot);
   }
 
   /** One end stays here, the other goes to the page; messages wait in the port until it is served. */

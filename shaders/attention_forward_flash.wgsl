@@ -6,6 +6,7 @@
 // (arXiv 2205.14135). Accumulates in f32.
 
 // #import lib/flash_tile.wgsl
+// #import lib/lanes_vec4.wgsl
 
 struct Params {
   R: u32,
@@ -22,15 +23,15 @@ override headDim: u32 = 0u;
 const LOWEST = -1e30;
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> qkv: array<vec4f>;
-@group(0) @binding(2) var<storage, read_write> out: array<vec4f>;
+@group(0) @binding(1) var<storage, read> qkv: array<kept>;
+@group(0) @binding(2) var<storage, read_write> out: array<kept>;
 @group(0) @binding(3) var<storage, read_write> lse: array<f32>;
 
 // The highest scores that each x has seen of the rows of each y.
 var<workgroup> highs: array<vec4f, 64>;
 
 fn valueAt(row: u32, column: Column) -> vec4f {
-  return select(vec4f(0.0), qkv[row + column.at], column.inside);
+  return select(vec4f(0.0), wide(qkv[row + column.at]), column.inside);
 }
 
 fn stageLeft(local: vec3u, rows: vec4u, column: Column) {
@@ -144,7 +145,7 @@ fn main(
     for (var c = 0u; c < chunks; c++) {
       let column = columnOf(c, local.x, half);
       if (column.inside) {
-        out[row * D4 + column.at] = sum[c][i] * inverse[i];
+        out[row * D4 + column.at] = narrow(sum[c][i] * inverse[i]);
       }
     }
   }

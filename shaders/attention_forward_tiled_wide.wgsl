@@ -7,6 +7,7 @@
 // and out stay in private memory, where SwiftShader and llvmpipe reach them without a gather. Accumulates in f32.
 
 // #import lib/dispatch.wgsl
+// #import lib/lanes_vec4.wgsl
 // #import lib/tile.wgsl
 
 struct Params {
@@ -25,25 +26,25 @@ const LOWEST = -1e30;
 const QUADS = 16u;
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> qkv: array<vec4f>;
-@group(0) @binding(2) var<storage, read_write> out: array<vec4f>;
+@group(0) @binding(1) var<storage, read> qkv: array<kept>;
+@group(0) @binding(2) var<storage, read_write> out: array<kept>;
 @group(0) @binding(3) var<storage, read_write> lse: array<f32>;
 
 fn load(at: vec4u) -> mat4x4f {
-  return mat4x4f(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
+  return mat4x4f(wide(qkv[at.x]), wide(qkv[at.y]), wide(qkv[at.z]), wide(qkv[at.w]));
 }
 
 // Four columns of the first `count` rows.
 fn store(at: vec4u, count: u32, tile: mat4x4f) {
-  out[at.x] = tile[0];
+  out[at.x] = narrow(tile[0]);
   if (count > 1u) {
-    out[at.y] = tile[1];
+    out[at.y] = narrow(tile[1]);
   }
   if (count > 2u) {
-    out[at.z] = tile[2];
+    out[at.z] = narrow(tile[2]);
   }
   if (count > 3u) {
-    out[at.w] = tile[3];
+    out[at.w] = narrow(tile[3]);
   }
 }
 

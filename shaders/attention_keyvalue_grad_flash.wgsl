@@ -7,6 +7,7 @@
 // ascending inside: one fixed order, no atomics. Accumulates in f32.
 
 // #import lib/flash_tile.wgsl
+// #import lib/lanes_vec4.wgsl
 // #import lib/rotary.wgsl
 
 struct Params {
@@ -21,15 +22,15 @@ struct Params {
 override headDim: u32 = 0u;
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> qkv: array<vec4f>;
+@group(0) @binding(1) var<storage, read> qkv: array<kept>;
 @group(0) @binding(2) var<storage, read> dout: array<vec4f>;
 @group(0) @binding(3) var<storage, read> lse: array<f32>;
 @group(0) @binding(4) var<storage, read> delta: array<f32>;
 @group(0) @binding(5) var<storage, read> angles: array<vec4f>;
-@group(0) @binding(6) var<storage, read_write> dqkv: array<vec4f>;
+@group(0) @binding(6) var<storage, read_write> dqkv: array<kept>;
 
 fn packed(row: u32, column: Column) -> vec4f {
-  return select(vec4f(0.0), qkv[row + column.at], column.inside);
+  return select(vec4f(0.0), wide(qkv[row + column.at]), column.inside);
 }
 
 fn upstream(row: u32, column: Column) -> vec4f {
@@ -174,8 +175,8 @@ fn main(
         if (t[i] < T) {
           let pairs = Pairs(left[at[i] + low], left[at[i] + low + 4u]);
           let turned = turn(pairs, angles[t[i] * D4 + angle], angles[t[i] * D4 + angle + 1u], -1.0);
-          dqkv[k[i] + column.at] = select(turned.high, turned.low, local.x < 4u);
-          dqkv[v[i] + column.at] = dv[c][i];
+          dqkv[k[i] + column.at] = narrow(select(turned.high, turned.low, local.x < 4u));
+          dqkv[v[i] + column.at] = narrow(dv[c][i]);
         }
       }
     }

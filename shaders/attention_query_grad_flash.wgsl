@@ -6,6 +6,7 @@
 // One workgroup of 8 x 8 per (32 rows, head), the longest first, takes 32 keys at a time. Accumulates in f32.
 
 // #import lib/flash_tile.wgsl
+// #import lib/lanes_vec4.wgsl
 // #import lib/rotary.wgsl
 
 struct Params {
@@ -20,20 +21,20 @@ struct Params {
 override headDim: u32 = 0u;
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> qkv: array<vec4f>;
-@group(0) @binding(2) var<storage, read> out: array<vec4f>;
+@group(0) @binding(1) var<storage, read> qkv: array<kept>;
+@group(0) @binding(2) var<storage, read> out: array<kept>;
 @group(0) @binding(3) var<storage, read> dout: array<vec4f>;
 @group(0) @binding(4) var<storage, read> lse: array<f32>;
 @group(0) @binding(5) var<storage, read> angles: array<vec4f>;
 @group(0) @binding(6) var<storage, read_write> delta: array<f32>;
-@group(0) @binding(7) var<storage, read_write> dqkv: array<vec4f>;
+@group(0) @binding(7) var<storage, read_write> dqkv: array<kept>;
 
 // lse and delta of the workgroup's rows.
 var<workgroup> rowLse: array<f32, 32>;
 var<workgroup> rowDelta: array<f32, 32>;
 
 fn packed(row: u32, column: Column) -> vec4f {
-  return select(vec4f(0.0), qkv[row + column.at], column.inside);
+  return select(vec4f(0.0), wide(qkv[row + column.at]), column.inside);
 }
 
 fn upstream(row: u32, column: Column) -> vec4f {
@@ -103,7 +104,7 @@ fn main(
     let row = (start + min(first + own, T - 1u)) * H + h;
     var total = 0.0;
     for (var d = 0u; d < D4; d++) {
-      total += dot(dout[row * D4 + d], out[row * D4 + d]);
+      total += dot(dout[row * D4 + d], wide(out[row * D4 + d]));
     }
     rowLse[own] = lse[row];
     rowDelta[own] = total;
@@ -168,7 +169,7 @@ fn main(
         if (t[i] < T) {
           let pairs = Pairs(left[at[i] + low], left[at[i] + low + 4u]);
           let turned = turn(pairs, angles[t[i] * D4 + angle], angles[t[i] * D4 + angle + 1u], -1.0);
-          dqkv[q[i] + column.at] = select(turned.high, turned.low, local.x < 4u);
+          dqkv[q[i] + column.at] = narrow(select(turned.high, turned.low, local.x < 4u));
         }
       }
     }

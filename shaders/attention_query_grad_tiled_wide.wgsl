@@ -7,6 +7,7 @@
 // where SwiftShader and llvmpipe reach them without a gather. Accumulates in f32.
 
 // #import lib/dispatch.wgsl
+// #import lib/lanes_vec4.wgsl
 // #import lib/tile.wgsl
 // #import lib/turn_tile.wgsl
 
@@ -24,16 +25,16 @@ override workgroupSize: u32 = 16u;
 const QUADS = 16u;
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> qkv: array<vec4f>;
-@group(0) @binding(2) var<storage, read> out: array<vec4f>;
+@group(0) @binding(1) var<storage, read> qkv: array<kept>;
+@group(0) @binding(2) var<storage, read> out: array<kept>;
 @group(0) @binding(3) var<storage, read> dout: array<vec4f>;
 @group(0) @binding(4) var<storage, read> lse: array<f32>;
 @group(0) @binding(5) var<storage, read> angles: array<vec4f>;
 @group(0) @binding(6) var<storage, read_write> delta: array<f32>;
-@group(0) @binding(7) var<storage, read_write> dqkv: array<vec4f>;
+@group(0) @binding(7) var<storage, read_write> dqkv: array<kept>;
 
 fn load(at: vec4u) -> mat4x4f {
-  return mat4x4f(qkv[at.x], qkv[at.y], qkv[at.z], qkv[at.w]);
+  return mat4x4f(wide(qkv[at.x]), wide(qkv[at.y]), wide(qkv[at.z]), wide(qkv[at.w]));
 }
 
 fn loadUpstream(at: vec4u) -> mat4x4f {
@@ -46,10 +47,10 @@ fn rowDeltas(at: vec4u, D4: u32) -> vec4f {
   for (var d = 0u; d < D4; d++) {
     let i = at + d;
     sum += vec4f(
-      dot(dout[i.x], out[i.x]),
-      dot(dout[i.y], out[i.y]),
-      dot(dout[i.z], out[i.z]),
-      dot(dout[i.w], out[i.w]),
+      dot(dout[i.x], wide(out[i.x])),
+      dot(dout[i.y], wide(out[i.y])),
+      dot(dout[i.z], wide(out[i.z])),
+      dot(dout[i.w], wide(out[i.w])),
     );
   }
   return sum;
@@ -57,15 +58,15 @@ fn rowDeltas(at: vec4u, D4: u32) -> vec4f {
 
 // Four columns of the first `count` rows.
 fn store(at: vec4u, count: u32, tile: mat4x4f) {
-  dqkv[at.x] = tile[0];
+  dqkv[at.x] = narrow(tile[0]);
   if (count > 1u) {
-    dqkv[at.y] = tile[1];
+    dqkv[at.y] = narrow(tile[1]);
   }
   if (count > 2u) {
-    dqkv[at.z] = tile[2];
+    dqkv[at.z] = narrow(tile[2]);
   }
   if (count > 3u) {
-    dqkv[at.w] = tile[3];
+    dqkv[at.w] = narrow(tile[3]);
   }
 }
 

@@ -1,7 +1,7 @@
 // Turns one tile of the logits, entries v in [vocabOffset, vocabOffset + tile), into the gradient of the mean loss, in place:
 //   logits[r, v - vocabOffset] = (exp(logits[r, v - vocabOffset] - lse[r]) - (v == targets[r] ? 1 : 0)) / R
 // targets u32 [R], lse f32 [R] from head_loss, logits f32 [R, tile]; the last tile may be narrower.
-// One invocation changes four neighbouring entries of one row; nothing is accumulated.
+// Times the loss scale with `dtype` f16 (lib/loss_scaled.wgsl). One invocation changes four neighbouring entries of one row; nothing is accumulated.
 
 // #import lib/dispatch.wgsl
 
@@ -31,7 +31,7 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
   let first = (index % perRow) * ENTRIES;
   let wanted = targets[r] - params.vocabOffset;
   let total = lse[r];
-  let scale = 1.0 / f32(params.R);
+  let scale = lossFactor() / f32(params.R);
   for (var v = first; v < min(first + ENTRIES, params.tile); v++) {
     let at = r * params.tile + v;
     logits[at] = (exp(logits[at] - total) - select(0.0, 1.0, v == wanted)) * scale;

@@ -5,6 +5,7 @@
 // One invocation per (row, head); nothing is accumulated.
 
 // #import lib/dispatch.wgsl
+// #import lib/lanes_vec4.wgsl
 // #import lib/rotary.wgsl
 
 struct Params {
@@ -20,7 +21,7 @@ override workgroupSize: u32 = 32u;
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> angles: array<vec4f>;
-@group(0) @binding(2) var<storage, read_write> qkv: array<vec4f>;
+@group(0) @binding(2) var<storage, read_write> qkv: array<kept>;
 
 @compute @workgroup_size(workgroupSize)
 fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {
@@ -39,8 +40,8 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
     let high = low + half;
     let a = angles[angle + 2u * i];
     let b = angles[angle + 2u * i + 1u];
-    let turned = turn(Pairs(qkv[low], qkv[high]), a, b, params.direction);
-    qkv[low] = turned.low;
-    qkv[high] = turned.high;
+    let turned = turn(Pairs(wide(qkv[low]), wide(qkv[high])), a, b, params.direction);
+    qkv[low] = narrow(turned.low);
+    qkv[high] = narrow(turned.high);
   }
 }

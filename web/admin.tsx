@@ -2,6 +2,7 @@
 // No state and no network here; admin_main.tsx binds them to the coordinator.
 /** @jsxRuntime automatic */
 /** @jsxImportSource preact */
+import type { ExportActions } from "./admin_exports.tsx";
 import { Gantt } from "./admin_gantt.tsx";
 import { CheckpointList, EventLog, JoinPanel, PeerTable } from "./admin_lists.tsx";
 import { Alerts, InvitationList, type OrderActions, Orders } from "./admin_orders.tsx";
@@ -22,7 +23,7 @@ import {
 import type { AdminScreen, BoardView } from "./view_model_admin.ts";
 import type { PipelineCell, PipelineView } from "./view_model_pipeline.ts";
 
-export interface AdminActions extends OrderActions {
+export interface AdminActions extends OrderActions, ExportActions {
   pause(): void;
   resume(): void;
   stop(): void;

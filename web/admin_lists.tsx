@@ -2,6 +2,7 @@
 // They draw what they are given; only the copy field touches the page, to select its text.
 /** @jsxRuntime automatic */
 /** @jsxImportSource preact */
+import { type ExportActions, ExportButtons } from "./admin_exports.tsx";
 import { useSignal } from "@preact/signals";
 import { encode } from "uqr";
 import { ConfirmButton } from "./confirm.tsx";
@@ -122,7 +123,7 @@ function LinkLines({ peer }: { peer: PeerRow }) {
 
 interface CheckpointListProps {
   checkpoints: BoardView["checkpoints"];
-  actions: {
+  actions: ExportActions & {
     download(checkpoint: string, file: string): void;
     verify(checkpoint: string): void;
     rollBack(checkpoint: string): void;
@@ -154,6 +155,7 @@ export function CheckpointList({ checkpoints, actions }: CheckpointListProps) {
                   </button>
                 ))}
               </p>
+              <ExportButtons checkpoint={checkpoint.name} actions={actions} />
               <CheckpointOrders checkpoint={checkpoint} actions={actions} />
             </li>
           ))}

@@ -80,10 +80,21 @@ async function order(done: string, carryOut: () => Promise<void>): Promise<void>
 
 async function download(checkpoint: string, file: string): Promise<void> {
   say(`Downloading ${file}…`);
-  const url = URL.createObjectURL(await api.checkpointFile(checkpoint, file));
+  keep(await api.checkpointFile(checkpoint, file), `${checkpoint}-${file}`);
+}
+
+async function exportAs(checkpoint: string, format: string, dtype: string): Promise<void> {
+  say(`Exporting ${checkpoint}…`);
+  const { blob, name } = await api.exported(checkpoint, format, dtype);
+  keep(blob, name);
+}
+
+/** Hands bytes to the browser as a download. */
+function keep(blob: Blob, name: string): void {
+  const url = URL.createObjectURL(blob);
   const anchor = document.createElement("a");
   anchor.href = url;
-  anchor.download = `${checkpoint}-${file}`;
+  anchor.download = name;
   anchor.click();
   setTimeout(() => URL.revokeObjectURL(url), RELEASE_AFTER_MS);
 }
@@ -117,6 +128,8 @@ const actions: AdminActions = {
       () => api.openPublic(open).then(askInvitations),
     ),
   download: (checkpoint, file) => void order(`${file} is downloaded.`, () => download(checkpoint, file)),
+  exportAs: (checkpoint, format, dtype) =>
+    void order(`${checkpoint} is exported.`, () => exportAs(checkpoint, format, dtype)),
   copy: (link) => void order("Link copied.", () => copy(link)),
   hold: (held) => learn({ held }),
   reload: () => location.reload(),

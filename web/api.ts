@@ -85,6 +85,14 @@ export class Api {
     return await (await this.#call(path, { signal: null })).blob();
   }
 
+  /** A checkpoint for another program, under the name that the coordinator gives it; a folder comes as a tar. */
+  async exported(checkpoint: string, format: string, dtype: string): Promise<{ blob: Blob; name: string }> {
+    const path = `${checkpointPath(checkpoint)}/export/${format}?dtype=${dtype}`;
+    const response = await this.#call(path, { signal: null });
+    const [, name] = /filename="([^"]+)"/.exec(response.headers.get("content-disposition") ?? "") ?? [];
+    return { blob: await response.blob(), name: name ?? `${checkpoint}-${format}` };
+  }
+
   async #post(path: string, body: unknown): Promise<void> {
     await this.#call(path, {
       method: "POST",

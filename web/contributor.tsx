@@ -2,17 +2,24 @@
 // No state and no network here; contributor_main.tsx binds them to a peer.
 /** @jsxRuntime automatic */
 /** @jsxImportSource preact */
+import {
+  GivenPanel,
+  type LimitActions,
+  LimitsForm,
+  LimitsPanel,
+  NameField,
+  WithdrawButton,
+} from "./contributor_limits.tsx";
 import { Curve } from "./curve.tsx";
 import { Badge, Facts, Fish, Frame, LoadingScreen, NoticeScreen, Ruler, Sample, ToneIcon } from "./parts.tsx";
-import type { LiveView, TabScreen, WelcomeView } from "./view_model_tab.ts";
+import type { LiveView, NoticeView, TabScreen, WelcomeView } from "./view_model_tab.ts";
+import type { VerbId } from "./view_model_tab_live.ts";
 
-export interface ContributorActions {
+export interface ContributorActions extends LimitActions, Record<VerbId, () => void> {
   lend(): void;
-  pause(): void;
-  resume(): void;
-  finish(): void;
-  leave(): void;
-  reload(): void;
+  refuse(): void;
+  /** The button of a notice: looks again, joins again, or reads again, as fits. */
+  again(): void;
 }
 
 export function Contributor({ screen, actions }: { screen: TabScreen; actions: ContributorActions }) {
@@ -28,41 +35,65 @@ function Screen({ screen, actions }: { screen: TabScreen; actions: ContributorAc
     case "loading":
       return <LoadingScreen title={screen.title} />;
     case "welcome":
-      return <Welcome view={screen} onLend={actions.lend} />;
+      return <Welcome view={screen} actions={actions} />;
     case "notice":
-      return (
-        <NoticeScreen notice={screen} onButton={actions.reload}>
-          <Facts facts={screen.facts} />
-        </NoticeScreen>
-      );
+      return <TabNotice view={screen} actions={actions} />;
     case "live":
       return <Live view={screen} actions={actions} />;
   }
 }
 
-function Welcome({ view, onLend }: { view: WelcomeView; onLend: () => void }) {
+function TabNotice({ view, actions }: { view: NoticeView; actions: ContributorActions }) {
+  return (
+    <>
+      <NoticeScreen notice={view} onButton={actions.again}>
+        <Facts facts={view.facts} />
+      </NoticeScreen>
+      <p class="actions quietly">
+        <button type="button" class="plain" onClick={actions.copyDiagnostics}>Copy diagnostics</button>
+        {view.canWithdraw && <WithdrawButton withdraw={actions.withdraw} />}
+      </p>
+    </>
+  );
+}
+
+function Welcome({ view, actions }: { view: WelcomeView; actions: ContributorActions }) {
   return (
     <section class="welcome">
       <h1>{view.title}</h1>
       <p class="lead">{view.lead}</p>
       <div class="terms">
-        {view.sections.map((section) => (
-          <section key={section.title}>
-            <h2>{section.title}</h2>
-            <p>{section.text}</p>
+        {view.terms.map((term) => (
+          <section key={term.title}>
+            <h2>{term.title}</h2>
+            <p>{term.text}</p>
           </section>
         ))}
+        <section>
+          <h2>What will compute</h2>
+          <p>{view.adapter}</p>
+        </section>
       </div>
-      <p class="adapter">
-        <span class="label">Graphics adapter</span>
-        <span>{view.adapter ?? "Looking it up…"}</span>
-      </p>
+      <details class="panel first-limits">
+        <summary>Set limits or a name first</summary>
+        <LimitsForm view={view.limits} change={actions.change} />
+        <NameField name={view.name} setName={actions.setName} />
+      </details>
+      {view.consent && <p class="quiet">{view.consent}</p>}
+      {view.blocked && (
+        <p class="risk">
+          <ToneIcon tone="warn" /> <span>{view.blocked}</span>
+        </p>
+      )}
       <p class="actions">
-        <button type="button" class="primary large" disabled={!view.ready} onClick={onLend}>
+        <button type="button" class="primary large" disabled={view.blocked !== ""} onClick={actions.lend}>
           Lend this computer
         </button>
-        <span class="beside">Nothing runs before you press this.</span>
+        {view.agreed
+          ? <WithdrawButton withdraw={actions.withdraw} />
+          : <button type="button" class="plain" onClick={actions.refuse}>No, thank you</button>}
       </p>
+      <p class="beside">Nothing runs before you press it. {view.limits.summary}</p>
     </section>
   );
 }
@@ -82,15 +113,24 @@ function Live({ view, actions }: { view: LiveView; actions: ContributorActions }
         )}
         <Stages view={view} />
         <Ruler progress={view.progress} />
-        <Controls view={view} actions={actions} />
+        <Verbs view={view} actions={actions} />
       </section>
       <div class="columns">
         <Curve curve={view.curve} title="Loss: how far off the model’s guesses are" />
         <section class="panel" aria-labelledby="here-title">
           <h2 id="here-title">On this computer</h2>
           <Pace pace={view.pace} />
+          {view.slow.map((sentence) => (
+            <p class="risk" key={sentence}>
+              <ToneIcon tone="warn" /> <span>{sentence}</span>
+            </p>
+          ))}
           <Facts facts={view.facts} />
         </section>
+      </div>
+      <div class="columns even">
+        <LimitsPanel view={view} actions={actions} />
+        <GivenPanel view={view} actions={actions} />
       </div>
       {view.sample && <Sample sample={view.sample} />}
     </div>
@@ -113,21 +153,25 @@ function Stages({ view }: { view: LiveView }) {
   );
 }
 
-function Controls({ view, actions }: { view: LiveView; actions: ContributorActions }) {
+/** Three ways to stop, from the gentlest to the quickest, each with what it costs. */
+function Verbs({ view, actions }: { view: LiveView; actions: ContributorActions }) {
   return (
-    <p class="actions">
-      {view.paused
-        ? <button type="button" class="primary" onClick={actions.resume}>Resume</button>
-        : (
-          <button type="button" class="primary" disabled={!view.canPause} onClick={actions.pause}>
-            Pause
+    <ul class="verbs" aria-label="Ways to stop">
+      {view.verbs.map(({ id, label, cost, enabled }, index) => (
+        <li key={index}>
+          <button
+            type="button"
+            class={index === 0 ? "primary" : ""}
+            disabled={!enabled}
+            aria-describedby={`cost-${index}`}
+            onClick={actions[id]}
+          >
+            {label}
           </button>
-        )}
-      <button type="button" disabled={!view.canFinish} onClick={actions.finish}>
-        Finish this step and leave
-      </button>
-      <button type="button" class="plain" onClick={actions.leave}>Leave now</button>
-    </p>
+          <small id={`cost-${index}`}>{cost}</small>
+        </li>
+      ))}
+    </ul>
   );
 }
 

@@ -7,7 +7,6 @@ import type {
   LossPoint,
   PeerStatus,
   RunStatus,
-  TabInspection,
   TabSnapshot,
 } from "../peer/wire/status.ts";
 
@@ -47,6 +46,8 @@ export const config: RunConfig = {
   n_stage: 4,
   min_peers: 4,
   schedule: "dynamic",
+  chimera_pairs: 1,
+  dtype: "f32",
   codec_forward: "i8b64",
   codec_backward: "i8b64",
   reduce: "int8",
@@ -76,8 +77,6 @@ export const invite: Invite = {
   bytesPerStep: 3_400_000,
   version: 1,
 };
-
-export const inspection: TabInspection = { webgpu: "ok", adapter: "Apple M2", software: false };
 
 const sampleText =
   "The sea was of a pale and steady light, and the men stood to the boats,\nand the whale was in the " +

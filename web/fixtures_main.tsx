@@ -44,6 +44,7 @@ const adminActions: AdminActions = {
   withdraw: (id) => pressed(`withdraw ${id}`)(),
   openPublic: (open) => pressed(open ? "open" : "close")(),
   download: (checkpoint, file) => pressed(`download ${checkpoint} ${file}`)(),
+  exportAs: (checkpoint, format, dtype) => pressed(`export ${checkpoint} ${format} ${dtype}`)(),
   copy: (link) => pressed(`copy ${link}`)(),
   hold: (held) => pressed(held ? "hold" : "follow")(),
   reload: pressed("reload"),

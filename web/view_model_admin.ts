@@ -228,10 +228,14 @@ function missed({ peers }: RunStatus): string {
   return names.join(" or ");
 }
 
+function runtimeText(runtime: string): string {
+  return runtime === "tab" ? "browser tab" : runtime === "deno" ? "Deno process" : runtime;
+}
+
 function peerRow(peer: PeerStatus): PeerRow {
   return {
     id: peer.id,
-    runtime: peer.runtime === "tab" ? "browser tab" : peer.runtime === "deno" ? "Deno process" : peer.runtime,
+    runtime: [...(peer.name ? [`“${peer.name}”`] : []), runtimeText(peer.runtime)].join(", "),
     adapter: peer.adapter || "unknown",
     engine: peer.engine || "unknown",
     role: peer.role,

@@ -165,3 +165,9 @@ Deno.test("fixtures cover every state of a run", function test() {
   );
   assert.deepEqual(all.filter((state) => !covered.has(state)), []);
 });
+
+Deno.test("a computer that was given a name is listed with it", function test() {
+  const [first, second] = peers;
+  const rows = board({ peers: [{ ...first!, name: "Ada’s laptop" }, second!] }).peers;
+  assert.deepEqual(rows.map(({ runtime }) => runtime), ["“Ada’s laptop”, browser tab", "Deno process"]);
+});

@@ -1,6 +1,6 @@
 // The screens that stop the work: what happened, and what the reader can do. Pure text, keyed by error code and
 // phase; docs/errors.md lists the codes. A notice without a remedy is a bug.
-import type { Invite, TabInspection, TabSnapshot } from "../peer/wire/status.ts";
+import type { Invite, TabSnapshot } from "../peer/wire/status.ts";
 
 export type Tone = "good" | "info" | "warn" | "bad";
 export interface Notice {
@@ -111,6 +111,20 @@ const BY_CODE: Record<string, Text> = {
     fallback: "The model has seen all its training steps. Thank you for lending this computer.",
     remedy: "Nothing runs here any more; you can close this tab. {operator} has the trained weights.",
   },
+  refused: {
+    tone: "info",
+    title: "Nothing was started",
+    fallback: "This computer computes nothing for the run and has sent it nothing.",
+    remedy: "You can close this tab. If you change your mind, {operator} will be glad of the help.",
+    button: "Read it again",
+  },
+  withdrawn: {
+    tone: "info",
+    title: "Your agreement is withdrawn",
+    fallback: "This computer has left, and everything that the page had stored in this browser is deleted.",
+    remedy: "You can close this tab, or start afresh.",
+    button: "Start afresh",
+  },
   failed: {
     tone: "bad",
     title: "The run has failed",
@@ -152,13 +166,19 @@ export function noticeForRefusal(
   return noticeOf(refusal.code, refusal.message, operator);
 }
 
+/** For what the page itself finds, such as "no-webgpu". */
+export function noticeForCode(code: string, reason: string, operator: string | null): Notice {
+  return noticeOf(code, reason, operator);
+}
+
 /** Null for the phases in which the peer works or waits. */
 export function noticeForPhase(snapshot: TabSnapshot, operator: string | null): Notice | null {
   switch (snapshot.phase) {
-    case "left":
-    case "done":
     case "device-lost":
     case "kicked":
+      return noticeOf(codeOf(snapshot), snapshot.reason, operator);
+    case "left":
+    case "done":
     case "offline":
     case "wrong-version":
       return noticeOf(snapshot.phase, snapshot.reason, operator);
@@ -167,17 +187,15 @@ export function noticeForPhase(snapshot: TabSnapshot, operator: string | null): 
   }
 }
 
+/** The cause, where it has a text of its own: being refused for lack of room is no removal. */
+function codeOf({ phase, code = "" }: TabSnapshot): string {
+  return Object.hasOwn(BY_CODE, code) ? code : phase;
+}
+
 /** Null while the run can use another computer. */
 export function noticeForRun(invite: Invite): Notice | null {
   if (invite.state === "finished") {
     return noticeOf("done", "The model has seen all its training steps.", invite.operator);
   }
   return invite.state === "failed" ? noticeOf("failed", "", invite.operator) : null;
-}
-
-/** For an engine that needs WebGPU: null if this browser offers it, on whatever adapter. */
-export function noticeForWebGpu(inspection: TabInspection, secure: boolean): Notice | null {
-  if (inspection.webgpu === "ok") return null;
-  if (inspection.webgpu === "no-adapter") return noticeOf("no-adapter", "", null);
-  return noticeOf(secure ? "no-webgpu" : "insecure", "", null);
 }

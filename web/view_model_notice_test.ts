@@ -1,7 +1,7 @@
 // Tests of the screens that stop the work: each names its cause and a remedy, and unknown codes are no blank page.
 import assert from "node:assert/strict";
-import { inspection, invite, snapshot } from "./fixtures_data.ts";
-import { noticeForPhase, noticeForRefusal, noticeForRun, noticeForWebGpu } from "./view_model_notice.ts";
+import { invite, snapshot } from "./fixtures_data.ts";
+import { noticeForPhase, noticeForRefusal, noticeForRun } from "./view_model_notice.ts";
 
 const CODES = [
   "no-token",
@@ -67,13 +67,12 @@ Deno.test("a run that is over takes no click", function test() {
   assert.equal(noticeForRun({ ...invite, state: "failed" })?.tone, "bad");
 });
 
-Deno.test("a missing WebGPU has different remedies for old browsers and for plain http", function test() {
-  const missing = { ...inspection, webgpu: "missing" as const };
-  assert.equal(noticeForWebGpu(inspection, true), null);
-  assert.match(noticeForWebGpu(missing, true)?.remedy ?? "", /current Chrome/);
-  assert.match(noticeForWebGpu(missing, false)?.remedy ?? "", /https/);
-  assert.match(
-    noticeForWebGpu({ ...inspection, webgpu: "no-adapter" }, true)?.remedy ?? "",
-    /hardware acceleration/,
-  );
+Deno.test("being refused for a cause is no removal, and a device that was never there is not lost", function test() {
+  const title = (phase: "kicked" | "device-lost" | "left", code: string) =>
+    noticeForPhase({ ...snapshot, phase, code, reason: "" }, null)?.title;
+  assert.equal(title("kicked", "run-full"), "The run has all the computers it can use");
+  assert.equal(title("kicked", "internal"), "This computer was removed from the run");
+  assert.equal(title("kicked", "constructor"), "This computer was removed from the run");
+  assert.equal(title("device-lost", "no-adapter"), "No graphics adapter available");
+  assert.equal(title("left", "done"), "This computer has left the run");
 });

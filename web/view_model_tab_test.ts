@@ -1,8 +1,9 @@
 // Tests of the contributor's screens: which screen shows when, and that it says what the snapshot says.
 import assert from "node:assert/strict";
-import { fixtures } from "./fixtures.ts";
-import { inspection, invite, snapshot } from "./fixtures_data.ts";
 import type { TabPhase } from "../peer/wire/status.ts";
+import { fixtures } from "./fixtures.ts";
+import { invite, snapshot } from "./fixtures_data.ts";
+import { opened, strict } from "./fixtures_tab.ts";
 import {
   type LiveView,
   type NoticeView,
@@ -10,11 +11,6 @@ import {
   tabScreen,
   type WelcomeView,
 } from "./view_model_tab.ts";
-
-const opened: TabModel = {
-  ...{ invite, inspection, snapshot: null, asked: false, refusal: null, secure: true },
-  engine: "auto",
-};
 
 /** Every phase, so that a new one fails to compile here until it has a screen. */
 const KIND_OF_PHASE: Record<TabPhase, "live" | "notice"> = {
@@ -40,46 +36,58 @@ function withPhase(phase: TabPhase, part = {}): TabModel {
 Deno.test("before the click the first screen names everything a person must know", function test() {
   const view = tabScreen(opened) as WelcomeView;
   assert.equal(view.kind, "welcome");
-  const text = [view.title, view.lead, ...view.sections.map((section) => section.text), view.adapter].join(
-    "\n",
-  );
-  for (
-    const fact of [
-      invite.runName,
-      invite.operator,
-      "212 MB",
-      "3.4 MB",
-      "6.36 million",
-      "No files",
-      "Apple M2",
-    ]
-  ) {
+  const text = [view.title, view.lead, ...view.terms.map((term) => term.text)].join("\n");
+  for (const fact of [invite.runName, invite.operator, "212 MB", "3.4 MB", "6.36 million", "No files"]) {
     assert.ok(text.includes(fact), fact);
   }
-  assert.ok(text.includes("network address"));
+  for (const fact of ["network address", "stored", "Withdraw", "30 days", "Pause"]) {
+    assert.ok(text.includes(fact) || view.terms.some(({ title }) => title.includes(fact)), fact);
+  }
+  assert.equal(view.agreed, false);
 });
 
-Deno.test("the button waits for the adapter, and a software adapter is called slow", function test() {
-  const waiting = tabScreen({ ...opened, inspection: null }) as WelcomeView;
-  assert.equal(waiting.ready, false);
-  assert.equal(waiting.adapter, null);
-  const slow = tabScreen({ ...opened, inspection: { ...inspection, software: true } }) as WelcomeView;
-  assert.equal(slow.ready, true);
-  assert.match(slow.adapter ?? "", /slowly/);
+Deno.test("an agreement that stands, is old, or is of another text is said to be so", function test() {
+  const screen = (standing: TabModel["consent"]["standing"]) =>
+    tabScreen({ ...opened, consent: { standing, until: "13 April 2026" } }) as WelcomeView;
+  assert.equal(screen("none").consent, "");
+  assert.match(screen("stands").consent, /asked again after 13 April 2026/);
+  assert.match(screen("expired").consent, /read it again/);
+  assert.match(screen("changed").consent, /changed since you agreed/);
+  assert.deepEqual(
+    (["none", "stands", "expired", "changed"] as const).map((it) => screen(it).agreed),
+    [false, true, false, false],
+  );
 });
 
 Deno.test("without WebGPU the processor computes, unless the address asks for WebGPU", function test() {
-  const missing = { webgpu: "missing", adapter: "", software: false } as const;
-  const screen = (part: Partial<TabModel>) => tabScreen({ ...opened, inspection: missing, ...part });
-  for (const engine of ["auto", "tfjs-wasm", "cpu"] as const) {
-    const { adapter, ready } = screen({ engine }) as WelcomeView;
-    assert.ok(ready);
-    assert.match(adapter ?? "", /no WebGPU, so the processor computes/);
+  const screen = (part: Partial<TabModel>) => tabScreen({ ...opened, webgpu: false, ...part });
+  assert.match((screen({}) as WelcomeView).adapter, /no WebGPU, so it is slower/);
+  assert.match((screen({ secure: false }) as WelcomeView).adapter, /https/);
+  for (const engine of ["tfjs-wasm", "cpu"] as const) {
+    assert.match((screen({ engine }) as WelcomeView).adapter, /as the address asks/);
   }
-  assert.match((screen({ secure: false }) as WelcomeView).adapter ?? "", /https/);
-  const refused = { ...missing, webgpu: "no-adapter" } as const;
-  assert.match((screen({ inspection: refused }) as WelcomeView).adapter ?? "", /offers no graphics adapter/);
-  for (const engine of ["wgsl", "tfjs-webgpu"] as const) assert.equal(screen({ engine }).kind, "notice");
+  for (const engine of ["wgsl", "tfjs-webgpu"] as const) {
+    assert.equal((screen({ engine }) as NoticeView).title, "This browser has no WebGPU");
+    assert.equal((screen({ engine, secure: false }) as NoticeView).title, "WebGPU needs a secure address");
+    assert.equal(screen({ engine, webgpu: true }).kind, "welcome");
+  }
+});
+
+Deno.test("a day whose limit is reached begins nothing, and ends what had begun with its reason", function test() {
+  const full = { limits: strict, ruling: { verdict: "finish", why: "day-up" } } as const;
+  assert.match((tabScreen({ ...opened, ...full }) as WelcomeView).blocked, /upload limit of 2 GB/);
+  assert.equal((tabScreen(opened) as WelcomeView).blocked, "");
+  const left = tabScreen({ ...withPhase("left"), limits: strict, ended: "day-down" }) as NoticeView;
+  assert.match(left.what, /download limit of 4 GB is reached; it ends at midnight/);
+});
+
+Deno.test("who says no, and who withdraws, is told that nothing runs", function test() {
+  const refused = tabScreen({ ...opened, declined: "refused" }) as NoticeView;
+  assert.match(refused.what, /computes nothing for the run and has sent it nothing/);
+  assert.equal(refused.canWithdraw, false);
+  const withdrawn = tabScreen({ ...withPhase("training"), declined: "withdrawn" }) as NoticeView;
+  assert.match(withdrawn.what, /stored in this browser is deleted/);
+  assert.equal(withdrawn.canWithdraw, false);
 });
 
 Deno.test("the group's size is said in words for none, one and many", function test() {
@@ -127,15 +135,64 @@ Deno.test("own time stands against the group's, and is absent before the first s
   assert.equal((tabScreen(withPhase("training", { groupStepMs: 0 })) as LiveView).pace, null);
 });
 
-Deno.test("buttons fit the phase", function test() {
-  const buttons = function (phase: TabPhase) {
-    const { paused, canPause, canFinish } = tabScreen(withPhase(phase)) as LiveView;
-    return [paused, canPause, canFinish];
-  };
-  assert.deepEqual(buttons("training"), [false, true, true]);
-  assert.deepEqual(buttons("paused"), [true, false, true]);
-  assert.deepEqual(buttons("finishing"), [false, false, false]);
-  assert.deepEqual(buttons("joining"), [false, false, false]);
+Deno.test("buttons fit the phase, and each says what it costs", function test() {
+  const verbs = (phase: TabPhase, part = {}, model: Partial<TabModel> = {}) =>
+    (tabScreen({ ...withPhase(phase, part), ...model }) as LiveView).verbs;
+  const buttons = (...args: Parameters<typeof verbs>) =>
+    verbs(...args).map(({ id, enabled }) => enabled ? id : `(${id})`).join(" ");
+  assert.equal(buttons("training"), "pause finish leave");
+  assert.equal(buttons("paused", {}, { ownerPaused: true }), "resume finish leave");
+  assert.equal(buttons("paused"), "pause finish leave", "it is the limits that wait, not the owner");
+  assert.equal(buttons("finishing"), "(pause) (finish) leave");
+  assert.equal(buttons("joining"), "(pause) (finish) leave");
+  const costs = (part = {}) => verbs("training", part).map(({ cost }) => cost);
+  assert.match(costs()[1] ?? "", /^Costs the others nothing\. .*about 1\.3 s/);
+  assert.match(costs()[2] ?? "", /do again what this computer had in hand/);
+  const alone = costs({ alone: [[2, 4]] });
+  assert.match(alone[1] ?? "", /until another computer has fetched your piece/);
+  assert.match(alone[2] ?? "", /since the last snapshot of layers 3 to 4 may have to be done again/);
+  assert.match(costs({ stage: null })[2] ?? "", /nothing is lost/);
+});
+
+Deno.test("a computer that waits for its limits says for what, and that it goes on by itself", function test() {
+  const view = tabScreen({
+    ...withPhase("paused"),
+    limits: strict,
+    ruling: { verdict: "wait", why: "battery" },
+  }) as LiveView;
+  assert.equal(view.phase, "Waiting");
+  assert.match(view.sentence, /goes on at 50%/);
+  const own = tabScreen({ ...withPhase("paused"), ownerPaused: true }) as LiveView;
+  assert.equal(own.phase, "Paused");
+  assert.match(own.sentence, /until you resume/);
+});
+
+Deno.test("why it is slow is said: limits, a hidden tab, a battery, a busy machine", function test() {
+  const pace = { work: "", recentMs: Array<number>(9).fill(382), bestMs: 182 };
+  const slow = (part = {}, model: Partial<TabModel> = {}) =>
+    (tabScreen({ ...withPhase("training", part), ...model }) as LiveView).slow;
+  assert.deepEqual(slow(), []);
+  assert.match(
+    slow({ held: { by: "duty", share: 0.38 } }).join(),
+    /limit makes this computer rest 38% of the time/,
+  );
+  assert.match(slow({ held: { by: "up", share: 0.1 } }).join(), /upload limit/);
+  assert.match(slow({ held: { by: "down", share: 0.1 } }).join(), /download limit/);
+  assert.match(slow({}, { pace, hidden: true }).join(), /2\.1 times as long .* in the background/);
+  assert.match(slow({}, { pace, onBattery: true }).join(), /battery/);
+  assert.match(slow({}, { pace }).join(), /something else keeps this computer busy/);
+  assert.deepEqual(slow({}, { pace: { ...pace, bestMs: 300 } }), []);
+});
+
+Deno.test("a relayed connection says why", function test() {
+  const peers = (links: object) =>
+    (tabScreen(withPhase("training", { links })) as LiveView).facts.find(({ label }) =>
+      label === "Peers connected"
+    )
+      ?.value;
+  const why = "link-timeout: no direct path in 10 s";
+  assert.equal(peers({ direct: 1, relayed: 2, why }), "1 direct, 2 relayed (no direct path in 10 s)");
+  assert.equal(peers({ direct: 1, relayed: 0 }), "1 direct, 0 relayed");
 });
 
 Deno.test("green is for training; what is not held yet is words, not zeros", function test() {
@@ -150,12 +207,15 @@ Deno.test("the announcement does not change with every step", function test() {
   const two = tabScreen(withPhase("training", { step: 11, ownStepMs: 140 }));
   assert.equal(one.announce, two.announce);
   assert.notEqual(one.announce, tabScreen(withPhase("paused")).announce);
+  assert.equal(tabScreen({ ...withPhase("training"), note: "Copied." }).announce, "Copied.");
 });
 
 Deno.test("a leaver sees what was given; who gave nothing sees no figures", function test() {
   const given = tabScreen(withPhase("left")) as NoticeView;
   assert.equal(given.facts[0]?.value, "5,586,944");
   assert.deepEqual((tabScreen(withPhase("kicked", { tokens: 0 })) as NoticeView).facts, []);
+  const all = tabScreen({ ...withPhase("left"), given: { ...opened.given, steps: 1204, ms: 4_260_000 } });
+  assert.deepEqual((all as NoticeView).facts.slice(-2).map(({ value }) => value), ["1,204", "1 h 11 min"]);
 });
 
 Deno.test("a refusal outranks everything else", function test() {

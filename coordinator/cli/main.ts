@@ -3,7 +3,15 @@
 import { type ErrorCode, messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import { coordinate, newRunOptions, resumedRunOptions } from "./coordinate.ts";
 import { listenForInterrupts } from "./interrupts.ts";
-import { engineFlag, parseVerb, positional, requiredFlag, verbNamed, type VerbOptions } from "./options.ts";
+import {
+  engineFlag,
+  limitFlags,
+  parseVerb,
+  positional,
+  requiredFlag,
+  verbNamed,
+  type VerbOptions,
+} from "./options.ts";
 import { verbHelp } from "./usage.mjs";
 
 /** Mistakes in what was typed, as opposed to failures of the work. */
@@ -15,6 +23,10 @@ const actions: Readonly<Record<string, (options: VerbOptions) => Promise<number>
   peer,
   demo: async (options) => await (await import("./demo.ts")).demo(options),
   generate: write,
+  import: bringIn,
+  eval: measure,
+  serve: async (options) => await (await import("./serve.ts")).serve(options),
+  export: exportFiles,
   doctor: async (options) => {
     positional(options, 0);
     const { runDoctor } = await import("../../peer/doctor.ts");
@@ -39,6 +51,7 @@ async function peer(options: VerbOptions): Promise<number> {
       ...(name === undefined ? {} : { name }),
       ...(engine === undefined ? {} : { engine }),
       ...(stateDir === undefined ? {} : { stateDir }),
+      ...limitFlags(options),
     });
   } finally {
     interrupts.close();
@@ -47,13 +60,50 @@ async function peer(options: VerbOptions): Promise<number> {
 
 async function write(options: VerbOptions): Promise<number> {
   const { generate } = await import("./generate.ts");
-  const result = await generate(options);
-  if (options.flags.json !== undefined) console.log(JSON.stringify(result));
-  else {
-    console.error(`step ${result.step} of ${result.checkpoint}`);
-    console.log(result.prompt + result.text);
-  }
+  await generate(options, { data: writeOut, note: (text) => console.error(text) });
   return 0;
+}
+
+async function exportFiles(options: VerbOptions): Promise<number> {
+  const { exportModel } = await import("./export.ts");
+  const redraw = (text: string) => Deno.stderr.writeSync(new TextEncoder().encode(`\r\x1b[K${text}`));
+  const result = await exportModel(options, {
+    note: (text) => console.error(text),
+    progress: Deno.stderr.isTerminal() ? redraw : null,
+  });
+  console.log(options.flags.json === undefined ? result.out : JSON.stringify(result));
+  return 0;
+}
+
+async function measure(options: VerbOptions): Promise<number> {
+  const { runEval } = await import("./eval.ts");
+  await runEval(options, outputWithProgress());
+  return 0;
+}
+
+async function bringIn(options: VerbOptions): Promise<number> {
+  const { runImport } = await import("./import.ts");
+  await runImport(options, outputWithProgress());
+  return 0;
+}
+
+/** Data to stdout, notes to stderr, and a line that is drawn anew where there is a terminal. */
+function outputWithProgress() {
+  const progress = (text: string) => writeTo(Deno.stderr, `\r\x1b[K${text}`);
+  return {
+    ...{ data: writeOut, note: (text: string) => console.error(text) },
+    progress: Deno.stderr.isTerminal() ? progress : null,
+  };
+}
+
+/** Text to stdout as it is, at once. */
+function writeOut(text: string): void {
+  writeTo(Deno.stdout, text);
+}
+
+function writeTo(stream: typeof Deno.stdout, text: string): void {
+  const bytes = new TextEncoder().encode(text);
+  for (let at = 0; at < bytes.length;) at += stream.writeSync(bytes.subarray(at));
 }
 
 /** Runs one command line; resolves to the exit code. */

@@ -3,6 +3,7 @@
 import { parseArgs } from "node:util";
 import { CONFIG_KEYS, isConfigKey, parseConfigValue } from "../../peer/model/config.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
+import { DUTY_MIN, MEMORY_BYTES_MIN, RATE_BYTES_PER_S_MIN } from "../../peer/wire/limits.ts";
 import { ENGINES, type EngineWish, isEngineWish } from "../../peer/wire/status.ts";
 import { unknownMessage, type Verb, verbs } from "./usage.mjs";
 
@@ -106,6 +107,25 @@ export function engineFlag(options: VerbOptions): EngineWish | undefined {
   if (engine === undefined || isEngineWish(engine)) return engine;
   const known = ["auto", ...ENGINES];
   throw new ShoalError("usage", `${unknownMessage("engine", engine, known)}; use ${known.join(", ")}`);
+}
+
+/** What the owner of a peer allows, in the units of RunPeerOptions. @throws {ShoalError} usage with the bounds. */
+export function limitFlags(options: VerbOptions) {
+  const { flags } = options;
+  const most = (name: string, unit: number, least: number) =>
+    flags[name] === undefined
+      ? null
+      : unit * numberFlag(options, name, { absent: 0, min: least / unit, max: 1e9 });
+  const day = most("daily", 1e6, 1e6);
+  return {
+    limits: {
+      duty: numberFlag(options, "duty", { absent: 100, min: DUTY_MIN * 100, max: 100 }) / 100,
+      memoryBytes: most("memory", 1e6, MEMORY_BYTES_MIN),
+      upBytesPerS: most("up_rate", 1e3, RATE_BYTES_PER_S_MIN),
+      downBytesPerS: most("down_rate", 1e3, RATE_BYTES_PER_S_MIN),
+    },
+    ...(day === null ? {} : { dayBytes: day }),
+  };
 }
 
 /** A name as a folder name: lower case, digits and hyphens, never empty and never outside its parent. */

@@ -5,6 +5,7 @@ import {
   engineFlag,
   folderName,
   integerFlag,
+  limitFlags,
   numberFlag,
   parseVerb,
   positional,
@@ -87,4 +88,16 @@ Deno.test("an engine is known by its name, and a slip names the nearest", () => 
   for (const name of ["auto", "wgsl", "tfjs-wasm", "tfjs-webgpu", "cpu"]) assert.equal(engine(name), name);
   assert.match(refusal(() => engine("tfjs-wams")), /unknown engine "tfjs-wams"; did you mean "tfjs-wasm"/);
   assert.match(refusal(() => engine("abacus")), /use auto, wgsl, tfjs-wasm, tfjs-webgpu, cpu/);
+});
+
+Deno.test("a peer's limits are flags in people's units, with bounds", () => {
+  const limits = (...args: string[]) => limitFlags(parseVerb(verbNamed("peer"), args));
+  const none = { duty: 1, memoryBytes: null, upBytesPerS: null, downBytesPerS: null };
+  assert.deepEqual(limits(), { limits: none });
+  assert.deepEqual(limits("--duty=40", "--memory=800", "--up_rate=500", "--down_rate=2000", "--daily=1500"), {
+    limits: { duty: 0.4, memoryBytes: 8e8, upBytesPerS: 5e5, downBytesPerS: 2e6 },
+    dayBytes: 1.5e9,
+  });
+  assert.match(refusal(() => limits("--duty=5")), /10 to 100/);
+  assert.match(refusal(() => limits("--up_rate=1")), /50 to/);
 });

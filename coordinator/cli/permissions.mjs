@@ -1,7 +1,7 @@
 // What each verb may touch, as Deno permissions: the narrow sets that docs/self-hosting.md documents.
 // Decides from arguments only; no I/O. Never -A: a contributor's files stay out of reach of the peer.
 // @ts-check
-import { basename, dirname, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 
 /**
@@ -31,6 +31,25 @@ export function permissionsFor(verb, args, around) {
     return [...nativeCode, "--allow-env", "--allow-sys", ...files, ...net(hostOf(flags.join))];
   }
   if (verb === "generate") return [...read(around.root, ...flags.folders), "--allow-env"];
+  if (verb === "import") {
+    const { from, out } = importPaths(args, around.cwd);
+    return [...read(around.root, ...from, ...out), ...write(...out), "--allow-env"];
+  }
+  if (verb === "eval") {
+    return [...nativeCode, ...read(around.root, ...flags.folders), "--allow-env", "--allow-sys"];
+  }
+  if (verb === "serve") {
+    return [...read(around.root, ...flags.folders), "--allow-env", "--allow-sys", ...net(flags.host)];
+  }
+  if (verb === "export") {
+    const { places, metrics } = exportPaths(args, around.cwd);
+    const inputs = flags.folders.filter((path) => !flags.written.includes(path));
+    return [
+      ...read(around.root, ...inputs, ...metrics, ...places),
+      ...write(...places),
+      "--allow-sys=statfs",
+    ];
+  }
   if (verb === "doctor") {
     const places = [around.root, around.cwd, "/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
     return [
@@ -87,6 +106,38 @@ function readPaths(args, cwd) {
   };
 }
 
+/**
+ * An export is written beside its place and renamed; the folder around it stays out of reach, but for the default one.
+ * @param {string[]} args @param {string} cwd
+ */
+function exportPaths(args, cwd) {
+  const named = /** @type {const} */ ({ type: "string" });
+  const { values } = parseArgs({
+    ...{ args, options: { out: named, checkpoint: named }, strict: false, allowPositionals: true },
+  });
+  const { out, checkpoint } = values;
+  const metrics = typeof checkpoint !== "string"
+    ? []
+    : [join(runFolderOf(resolve(cwd, checkpoint)), "metrics.jsonl")];
+  if (typeof out !== "string" || out === "") return { places: [resolve(cwd, "runs", "exports")], metrics };
+  const path = resolve(cwd, out);
+  return { places: [path, join(dirname(path), `.writing-${basename(path)}`)], metrics };
+}
+
+/**
+ * A model's files lie in its folder; nothing but the new run's folder is written.
+ * @param {string[]} args @param {string} cwd
+ */
+function importPaths(args, cwd) {
+  const options = { out: /** @type {const} */ ({ type: "string" }) };
+  const { values, positionals } = parseArgs({ args, options, strict: false, allowPositionals: true });
+  const folderOf = (/** @type {string} */ path) => path.endsWith(".safetensors") ? dirname(path) : path;
+  return {
+    from: positionals.slice(0, 1).map((path) => folderOf(resolve(cwd, path))),
+    out: typeof values.out === "string" && values.out !== "" ? [resolve(cwd, values.out)] : [],
+  };
+}
+
 /** A checkpoint lies in <run>/checkpoints/<step>; a run may be named by either. @param {string} path */
 function runFolderOf(path) {
   const parent = dirname(path);
@@ -105,8 +156,9 @@ function read(...paths) {
   return [`--allow-read=${[...new Set(paths)].join(",")}`];
 }
 
-/** @param {string[]} paths */
+/** @param {string[]} paths none = nothing */
 function write(...paths) {
+  if (paths.length === 0) return [];
   return [`--allow-write=${[...new Set(paths)].join(",")}`];
 }
 

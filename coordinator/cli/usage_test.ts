@@ -65,9 +65,36 @@ Deno.test("a coordinator reads its inputs and writes only its output folder", ()
   assert.ok(flags.includes("--allow-net=0.0.0.0"));
 });
 
+Deno.test("an export writes its own place and the name it is made under, and nothing beside them", () => {
+  const named = permissionsFor("export", ["--checkpoint", "old/run", "--out", "/x/model"], around);
+  assert.ok(named.includes("--allow-write=/x/model,/x/.writing-model"));
+  assert.ok(named.includes("--allow-read=/r,/w/old/run,/w/old/run/metrics.jsonl,/x/model,/x/.writing-model"));
+  assert.ok(!named.some((flag) => /^--allow-(net|env|run|ffi)/.test(flag)));
+  const step = permissionsFor("export", ["--checkpoint=old/run/checkpoints/step-10"], around);
+  assert.ok(step.includes("--allow-write=/w/runs/exports"));
+  assert.ok(
+    step.includes("--allow-read=/r,/w/old/run/checkpoints/step-10,/w/old/run/metrics.jsonl,/w/runs/exports"),
+  );
+});
+
 Deno.test("a resumed run writes on in its own folder", () => {
   for (const named of ["old/run", "old/run/checkpoints/step-10"]) {
     const flags = permissionsFor("resume", [named], around);
     assert.ok(flags.includes("--allow-write=/w/runs,/w/old/run"), named);
+  }
+});
+
+Deno.test("an import writes its run's folder alone and reads the model's; neither eval nor serve nor generate writes", () => {
+  const flags = permissionsFor("import", ["m/llama", "--out", "runs/tuned", "--dataset", "t.txt"], around);
+  assert.ok(flags.includes("--allow-write=/w/runs/tuned"));
+  assert.ok(flags.includes("--allow-read=/r,/w/m/llama,/w/runs/tuned"));
+  const single = permissionsFor("import", ["--out=o", "m/llama/model.safetensors"], around);
+  assert.ok(single.includes("--allow-read=/r,/w/m/llama,/w/o"));
+  assert.ok(!permissionsFor("import", ["m"], around).some((flag) => flag.startsWith("--allow-write")));
+  for (const verb of ["eval", "serve", "generate"]) {
+    const flags = permissionsFor(verb, ["--checkpoint", "runs/a", "--dataset=t.txt"], around);
+    assert.ok(!flags.some((flag) => flag.startsWith("--allow-write")), verb);
+    assert.ok(flags.some((flag) => flag.startsWith("--allow-read=") && flag.includes("/w/runs/a")), verb);
+    assert.equal(flags.some((flag) => flag.startsWith("--allow-net")), verb === "serve");
   }
 });

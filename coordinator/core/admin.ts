@@ -3,6 +3,7 @@
 import { afterBoundary, finish } from "./boundary.ts";
 import { dropChanges, planChange } from "./changes.ts";
 import { dismiss, restart } from "./recovery.ts";
+import { replanNow } from "./replan.ts";
 import type { AdminEvent } from "./run_state.ts";
 import { giveUp } from "./snapshots.ts";
 import { note, setStatus, type Turn } from "./turn.ts";
@@ -14,6 +15,9 @@ export function administer(turn: Turn, event: AdminEvent): void {
   switch (event.action) {
     case "change":
       planChange(turn, event);
+      return goOnIfHeld(turn);
+    case "replan":
+      replanNow(turn);
       return goOnIfHeld(turn);
     case "drain":
       return drain(turn, event.peer);

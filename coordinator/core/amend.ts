@@ -7,6 +7,7 @@ import { currentHolders, keepsUp, learnersOf } from "./holders.ts";
 import type { RunCoreState } from "./run_state.ts";
 import { reroute, rerouteStage } from "./totals.ts";
 import { withoutPeer } from "./shares.ts";
+import { keepsOrder, orderLost } from "./textbook_upkeep.ts";
 import { note, type Turn } from "./turn.ts";
 
 /** Sends the present cut with other stages; what was asked of somebody who is gone is asked of somebody else. */
@@ -15,10 +16,12 @@ export function amendView(turn: Turn, stages: StagePlan[], why: string): void {
   // Sums of the generation before are void, so the others may lack what a holder that has the total will not send again.
   if (s.round?.pass === "train") s.amendedStep = s.round.step;
   s.gen++;
+  const kept = keepsOrder(s, s.view!.stages);
   const former = noteReplicas(s, stages);
   s.view = { ...s.view!, gen: s.gen, baseStep: s.committed, stages };
   s.toldLearners = learnersOf(stages);
   note(turn, "view", `generation ${s.gen} at step ${s.committed}: ${why}`, { gen: s.gen, cut: s.view.cut });
+  if (kept && !keepsOrder(s, stages)) orderLost(turn);
   turn.out.push({ do: "persist", record: { kind: "view", view: s.view } });
   for (const peer of Object.keys(s.peers)) {
     turn.out.push({ do: "send", peer, message: { type: "view", view: s.view, source: null } });

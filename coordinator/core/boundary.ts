@@ -2,11 +2,14 @@
 // One function decides; it is asked again whenever something it waited for has happened. Pure; mutates the turn's state.
 import { peersOf } from "../../peer/wire/view.ts";
 import type { Pass, StateSource } from "../../peer/wire/control.ts";
+import { balance } from "./balance.ts";
 import { changesDue } from "./changes.ts";
+import { lossScaleOf } from "./loss_scale.ts";
 import { isStuck, maintain } from "./maintain.ts";
 import { restart } from "./recovery.ts";
 import { peersKeepEnough, snapshotIfDue } from "./snapshots.ts";
 import { placementDue } from "./textbook_upkeep.ts";
+import { askTrace } from "./trace.ts";
 import { note, requestSnapshots, setPhase, setStatus, type Turn } from "./turn.ts";
 
 /** Complete snapshots kept; the older one serves peers that are still downloading it. */
@@ -27,6 +30,7 @@ export function afterBoundary(turn: Turn): void {
   }
   if (!finished && s.replanDue === null && changesDue(s)) s.replanDue = "the configuration changes";
   if (!finished && s.replanDue === null && s.tidyDue) s.replanDue = placementDue(turn);
+  if (!finished && s.replanDue === null) balance(turn);
   const must = finished || s.replanDue !== null;
   if (must && s.snapshots.at(-1)?.step !== s.committed && s.source?.step !== s.committed && s.committed > 0) {
     return handover(turn);
@@ -66,9 +70,10 @@ export function openRound(turn: Turn, pass: Pass): void {
   const { s } = turn;
   s.round = { pass, step: s.committed };
   setPhase(turn, "round");
-  for (const peer of peersOf(s.view!)) {
-    turn.out.push({ do: "send", peer, message: { type: "open", gen: s.gen, step: s.committed, pass } });
-  }
+  const wish = pass === "train" && askTrace(turn) ? { trace: true } : {};
+  const scale = pass === "train" ? lossScaleOf(s) : {};
+  const message = { type: "open" as const, gen: s.gen, step: s.committed, pass, ...wish, ...scale };
+  for (const peer of peersOf(s.view!)) turn.out.push({ do: "send", peer, message });
 }
 
 /** Nobody computes until every stage's state at `committed` has arrived. */

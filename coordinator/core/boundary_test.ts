@@ -11,6 +11,11 @@ function admin(run: RunHarness, action: "pause" | "resume" | "stop"): void {
   run.feed({ type: "admin", action });
 }
 
+/** A change that counts from the next step on begins a new cut there. */
+function change(run: RunHarness): void {
+  run.feed({ type: "admin", action: "change", step: 0, set: { weight_decay: 0.2 } });
+}
+
 /** Answers what the run still needs to end: evaluation, state, checkpoint. */
 function settle(run: RunHarness): void {
   if (run.state.phase === "loading") run.ready();
@@ -147,11 +152,11 @@ Deno.test("boundary: a state that a learner may still be fetching is not forgott
 });
 
 Deno.test("boundary: a sample is written at each evaluation, once", () => {
-  const run = alone({ eval_interval: 1, sample_chars: 5, n_stage: 0 });
+  const run = alone({ eval_interval: 1, sample_chars: 5 });
   run.commit();
   run.evaluate();
   run.store();
-  run.join("b");
+  change(run);
   run.commit();
   settle(run);
   assert.deepEqual(run.did("sample").map((effect) => effect.source.step), [1, 2]);
@@ -207,15 +212,15 @@ const MOMENTS: Record<string, () => RunHarness> = {
     return run;
   },
   "while a state is collected": () => {
-    const run = alone({ n_stage: 0 });
-    run.join("b");
+    const run = alone();
+    change(run);
     run.commit();
     assert.equal(run.state.phase, "handover");
     return run;
   },
   "while peers load": () => {
-    const run = alone({ n_stage: 0 });
-    run.join("b");
+    const run = alone();
+    change(run);
     run.commit();
     run.store();
     assert.equal(run.state.phase, "loading");

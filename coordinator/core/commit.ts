@@ -7,9 +7,11 @@ import type { LossPoint } from "../../peer/wire/status.ts";
 import { holds, peersOf } from "../../peer/wire/view.ts";
 import { afterBoundary } from "./boundary.ts";
 import { isHolder, isOfFormer, liveHolders } from "./holders.ts";
+import { judgeOverflow, withLossScale } from "./loss_scale.ts";
 import type { StepReport } from "./run_state.ts";
 import { accountStalls } from "./stalls.ts";
 import { adoptWinner, settleRequests, winnerOf } from "./totals.ts";
+import { stepFigures, traceCommitted } from "./trace.ts";
 import { note, type Turn } from "./turn.ts";
 
 /** Holders that must have a step's total before it counts as done: then any single loss leaves one. */
@@ -40,8 +42,8 @@ export function recordLogged(turn: Turn, peer: string, message: Logged): boolean
     adoptWinner(turn, peer, { stage, hash: winner });
     return false;
   }
-  logged[peer] = { hash, gradNormSq };
-  if (message.nonFinite > 0) {
+  logged[peer] = { hash, gradNormSq, nonFinite: message.nonFinite };
+  if (message.nonFinite > 0 && s.config.dtype !== "f16") {
     note(turn, "warning", `${message.nonFinite} non-finite gradients from ${peer}, counted as 0`);
   }
   if (s.amendedStep === message.step) spreadWinner(turn, stage);
@@ -84,13 +86,18 @@ function commit(turn: Turn, step: number): void {
   const hashes = totals.map((total) => total.hash);
   const gradNormSq = totals.reduce((sum, total) => sum + total.gradNormSq, 0);
   const { cut } = view;
-  turn.out.push({ do: "persist", record: { kind: "commit", step, gen: s.gen, cut, hashes, gradNormSq } });
+  const { skip, lossScale } = judgeOverflow(turn);
+  const said = { cut, step, gradNormSq, hashes, ...(skip ? { skip } : {}) };
+  const scaled = lossScale === undefined ? {} : { lossScale };
+  turn.out.push({ do: "persist", record: { kind: "commit", gen: s.gen, ...said, ...scaled } });
+  s.lossScales = withLossScale(s.lossScales, { step, ...scaled });
   note(turn, "commit", `step ${step} committed`, { step, gen: s.gen, hashes });
-  const message = { type: "commit" as const, cut, step, gradNormSq, hashes };
+  const message = { type: "commit" as const, ...said };
   for (const peer of peersOf(view)) turn.out.push({ do: "send", peer, message });
   s.loggers[step] = Object.fromEntries(
     view.stages.map((stage) => [stage.index, Object.keys(s.logged[stage.index]!)]),
   );
+  traceCommitted(turn);
   account(turn, Math.sqrt(gradNormSq));
   Object.assign(s, { committed: step + 1, logged: {}, round: null, barren: 0, lastCommit: message });
   delete s.loggers[step - STEPS_REMEMBERED];
@@ -103,6 +110,7 @@ function account(turn: Turn, gradNorm: number): void {
   const { config } = s;
   const took = now - s.lastCommitAt;
   accountStalls(turn, took);
+  s.planning.stepS = took / 1000;
   s.stepMs = s.stepMs === 0 ? took : s.stepMs + STEP_TIME_WEIGHT * (took - s.stepMs);
   const tokens = config.gradient_accumulation_steps * config.batch_size * config.block_size;
   Object.assign(s, { gradNorm, lastCommitAt: now, tokensTotal: s.tokensTotal + tokens });
@@ -111,6 +119,7 @@ function account(turn: Turn, gradNorm: number): void {
   s.report = {
     ...{ step: s.committed, losses, lr: learningRate(config, s.committed), gradNorm, committed: true },
     ...{ tokensPerS: tokensPerSecond(turn), peers: peersOf(s.view!).length },
+    figures: { step_s: took / 1000, ...stepFigures(s) },
   };
   reportIfWhole(turn);
 }
@@ -124,7 +133,7 @@ export function recordLosses(turn: Turn, peer: string, message: PeerMessage & { 
   if (step > s.committed) return;
   if (s.report === null || s.report.step < step) {
     reportStep(turn);
-    const later = { lr: 0, gradNorm: 0, tokensPerS: 0, peers: 0 };
+    const later = { lr: 0, gradNorm: 0, tokensPerS: 0, peers: 0, figures: { step_s: 0 } };
     s.report = { step, losses: {}, committed: false, ...later };
   }
   if (s.report.step !== step) return;
@@ -164,7 +173,8 @@ export function reportStep(turn: Turn): void {
     lr: report.lr,
     grad_norm: report.gradNorm,
   };
-  turn.out.push({ do: "report", line: { ...line, tokens_per_s: report.tokensPerS, peers: report.peers } });
+  const { tokensPerS: tokens_per_s, peers, figures } = report;
+  turn.out.push({ do: "report", line: { ...line, tokens_per_s, peers, ...figures } });
 }
 
 export type { StepReport };

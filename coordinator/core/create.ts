@@ -1,8 +1,10 @@
 // The first state of a run: from the seed, or from the files of a checkpoint.
 import type { StateFile } from "../../peer/wire/control.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
+import { noPlanning } from "./planning.ts";
 import { type RunCoreState, zeroCosts } from "./run_state.ts";
 import { noSnapshots } from "./snapshot_state.ts";
+import { noTraces } from "./trace.ts";
 
 /** What belongs to one cut of the layers and begins anew with the next. */
 export function fresh() {
@@ -43,6 +45,7 @@ export function createRunState(
     },
     ...{
       replanDue: null,
+      planning: noPlanning(),
       broken: false,
       paused: false,
       peers: {},
@@ -54,8 +57,16 @@ export function createRunState(
       valLoss: null,
     },
     ...fresh(),
-    ...{ suspects: {}, lastCommit: null, departures: [], reassigned: 0, recoveryBytes: 0, report: null },
-    ...{ costs: zeroCosts(), toldHolders: "" },
+    ...{
+      suspects: {},
+      lastCommit: null,
+      lossScales: [],
+      departures: [],
+      reassigned: 0,
+      recoveryBytes: 0,
+      report: null,
+    },
+    ...{ costs: zeroCosts(), toldHolders: "", traces: noTraces() },
     ...{ trainLoss: null, gradNorm: null, stepMs: 0, lastCommitAt: 0, started: false, stepsRedone: 0 },
     ...{ tokensTotal: 0, barren: 0, ending: null, sample: null, sampledAt: -1, events: [], eventSeq: 0 },
   };

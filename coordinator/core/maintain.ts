@@ -4,12 +4,15 @@
 import { holds, peersOf } from "../../peer/wire/view.ts";
 import type { StagePlan } from "../../peer/wire/run.ts";
 import { amendView } from "./amend.ts";
+import { promise } from "./balance.ts";
 import { currentHolders, keepsUp, learnersOf, liveHolders, onlyHeldBy } from "./holders.ts";
 import { rerouteTransfers, startTransfer } from "./learn.ts";
 import { dismiss } from "./recovery.ts";
-import { chooseLearner, neediestStage, reshare, withLearner, withoutPeer } from "./shares.ts";
+import { chooseLearner, reshare, withLearner, withoutPeer } from "./shares.ts";
+import { helpedMost } from "./newcomer.ts";
 import type { Turn } from "./turn.ts";
 import { createFit, hasRoom } from "./fit.ts";
+import { keepsOrder } from "./textbook_upkeep.ts";
 import { planView, stageCount, usablePeers } from "./view_builder.ts";
 
 /** Amends the view if that helps; called with a view, all of its peers ready, and no round open. */
@@ -32,12 +35,14 @@ export function maintain(turn: Turn): void {
   stages = addHolders(turn, stages, learners);
   stages = placeSpares(turn, stages, learners);
   for (const { stage, peer } of learners) whys.push(`${peer} takes stage ${stage + 1} over`);
-  stages = reshare(stages, {
-    peers: s.peers,
-    count: s.config.gradient_accumulation_steps,
-    ready: (peer, stage) => (s.warm[peer]?.includes(stage) ?? false) && keepsUp(s, stage, peer),
-    idle: (peer) => s.peers[peer]?.paused === true || s.peers[peer]?.leaving === true,
-  });
+  if (!keepsOrder(s, stages)) {
+    stages = reshare(stages, {
+      peers: s.peers,
+      count: s.config.gradient_accumulation_steps,
+      ready: (peer, stage) => (s.warm[peer]?.includes(stage) ?? false) && keepsUp(s, stage, peer),
+      idle: (peer) => s.peers[peer]?.paused === true || s.peers[peer]?.leaving === true,
+    });
+  }
   if (JSON.stringify(stages) === JSON.stringify(before) && sameAsTold(turn)) return;
   const gone = peersOf(s.view!).filter((peer) => !stages.some((stage) => holds(stage, peer)));
   amendView(turn, stages, whys.join(", ") || "work shared out anew");
@@ -46,6 +51,19 @@ export function maintain(turn: Turn): void {
     if (s.peers[peer]?.leaving === true) dismiss(turn, peer);
   }
   for (const { stage, peer } of learners) startTransfer(turn, stage, peer);
+  promiseNewcomer(turn, before, learners);
+}
+
+/** What somebody brings who had no stage is told once it computes. */
+function promiseNewcomer(
+  { s }: Turn,
+  before: StagePlan[],
+  learners: { stage: number; peer: string }[],
+): void {
+  const first = learners.find(({ peer }) => !before.some((stage) => holds(stage, peer)));
+  if (first === undefined || s.planning.promised !== null) return;
+  const what = `${s.peers[first.peer]?.name || first.peer} takes part of stage ${first.stage + 1}`;
+  promise(s, { what, before: s.planning.stepS, expected: null, peer: first.peer });
 }
 
 /** Peers learn only from a view that somebody is no learner any more; work may follow from it. */
@@ -107,7 +125,8 @@ function placeSpares(
     if (out.some((stage) => holds(stage, peer.id))) continue;
     const roomy = out.filter((stage) => hasRoom(fit, out, { stage, peer }));
     if (roomy.length === 0) continue;
-    const stage = neediestStage(roomy, s.peers);
+    const stage = helpedMost(s, out, { peer, roomy });
+    if (stage === null) continue;
     // More replicas than micro-batches would have nothing to compute.
     if (out[stage]!.replicas.length > s.config.gradient_accumulation_steps) continue;
     out = withLearner(out, stage, peer.id);
@@ -116,9 +135,13 @@ function placeSpares(
   return out;
 }
 
-/** A different number of stages would suit the peers that are there: the layers have to be cut anew. */
+/**
+ * More stages are wanted than there are, and the peers that are there allow it: the layers have to be cut anew. Where the run
+ * leaves the number open, balance.ts weighs what a new cut would bring.
+ */
 export function wantsNewCut({ s }: Turn): boolean {
   const { spec, config } = s;
+  if (config.schedule === "dynamic" && config.n_stage === 0) return false;
   const peers = usablePeers(Object.values(s.peers));
   const now = s.view!.stages.length;
   if (peers.length === 0 || stageCount(config, spec, peers.length) <= now) return false;

@@ -46,7 +46,7 @@ Deno.test("optimizer: on the GPU where one peer that can holds the stage, if the
   assert.deepEqual(modes(training(["a", "b"], { optimizer: "exact" })), [undefined, undefined]);
   assert.deepEqual(modes(training(["a", "b"], {}, { able: ["b"] })), [undefined, "gpu"]);
   assert.deepEqual(modes(training(["a", "b"], { shadows: true })), [undefined, undefined]);
-  assert.deepEqual(modes(training(["a", "b", "c"], { n_stage: 2 })), [undefined, "gpu"]);
+  assert.deepEqual(modes(training(["a", "b", "c"], { n_stage: 2 })), ["gpu", undefined]);
 });
 
 Deno.test("optimizer: the ends of a tied embedding add up integers; one stage that is both ends need not", () => {
@@ -66,6 +66,20 @@ Deno.test("optimizer: a peer needs room for the GPU's and for the exact state th
   assert.deepEqual(modes(less), [undefined]);
   assert.equal(less.state.view!.stages[0]!.inflight, stage!.inflight, "the room decides nothing else");
   assert.ok(bytes("exact") < bytes("gpu"));
+});
+
+Deno.test("optimizer: slots beyond what keeps the pipeline busy make room for it", () => {
+  const setting = { n_stage: 2, gradient_accumulation_steps: 12 };
+  const { spec, config, view } = training(["a", "b"], setting).state;
+  assert.deepEqual(view!.stages.map((stage) => stage.inflight), [12, 12]);
+  const bytes = view!.stages.map((stage) =>
+    holderBytes(stage, { ...runOf(stage), optimizer: "gpu" }, { spec, config, kind: "wgsl" })
+  );
+  const memoryBytes = Math.ceil((Math.max(...bytes) - 2) / (1 - SNAPSHOT_MEMORY_SHARE)) - 1;
+  const tight = training(["a", "b"], setting, { memoryBytes });
+  const larger = bytes.indexOf(Math.max(...bytes));
+  assert.deepEqual(modes(tight), ["gpu", "gpu"]);
+  assert.equal(tight.state.view!.stages[larger]!.inflight, 11);
 });
 
 Deno.test("optimizer: whoever learns a stage ends it there, for the rest of the cut, and only there", () => {

@@ -4,11 +4,14 @@
 import { layersText, peersOf } from "../../peer/wire/view.ts";
 import type { PeerRecord, RunCoreState } from "./run_state.ts";
 import { amendWithout } from "./amend.ts";
+import { onNewCut } from "./balance.ts";
 import { beginChanges, undoChanges } from "./changes.ts";
 import { commitIfComplete, reportStep, spreadWinners } from "./commit.ts";
 import { fresh } from "./create.ts";
 import { currentHolders } from "./holders.ts";
 import { rerouteTransfers } from "./learn.ts";
+import { plannable } from "./planned_view.ts";
+import { preparedFor } from "./planning.ts";
 import { restoreIfNewer, restoreWithout } from "./restore.ts";
 import { newestSource } from "./safety.ts";
 import { forgetKept, keptWithout } from "./snapshots.ts";
@@ -151,6 +154,7 @@ export function startIfPossible(turn: Turn): void {
   setStatus(turn, "warming up", `${usable.length} peers load ${s.view.stages.length} stages`);
   note(turn, "view", `generation ${s.gen}: ${describe(s)}`, { gen: s.gen, base: s.committed });
   tellFallback(turn);
+  onNewCut(turn, planned.plan ?? null);
   forgetKept(turn);
   for (const peer of Object.keys(s.peers)) {
     turn.out.push({ do: "send", peer, message: { type: "view", view: s.view, source: s.source } });
@@ -167,7 +171,8 @@ function planOrRefusal(s: RunCoreState, peers: PeerRecord[]): Planned {
   const before = refusals.get(s);
   if (before?.asked === asked) return { view: null, missing: before.missing };
   const { spec, config } = s;
-  const planned = planView({ gen: s.gen + 1, baseStep: s.committed, spec, config, peers });
+  const prepared = preparedFor(s, plannable(peers))?.answer;
+  const planned = planView({ gen: s.gen + 1, baseStep: s.committed, spec, config, peers, prepared });
   if (planned.view === null) refusals.set(s, { asked, missing: planned.missing });
   return planned;
 }

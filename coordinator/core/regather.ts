@@ -24,11 +24,12 @@ const REGATHER_MOST_MS = 60_000;
 /** Puts a fresh state where the killed coordinator's log ends. */
 export function restoreState(s: RunCoreState, record: RunRecord): void {
   const { gen, view, committed, commit, changes } = record;
+  s.lossScales = record.lossScales ?? [];
   if (changes !== undefined) Object.assign(s, { changes, changed: true });
   Object.assign(s, { gen, committed, started: view !== null });
   if (commit !== null) {
-    const { step, cut, gradNormSq, hashes } = commit;
-    s.lastCommit = { type: "commit", cut, step, gradNormSq, hashes };
+    const { gen: _, lossScale: __, ...said } = commit;
+    s.lastCommit = { type: "commit", ...said };
   }
   if (view === null) return;
   // Nothing is known of who applied what until they say so themselves.
@@ -81,10 +82,17 @@ export function concludeIfWhole(turn: Turn): void {
   }
 }
 
+/** Who was still loading the cut has nothing of it, and nowhere to keep what others send: it learns a stage like a newcomer. */
+function holdsItsShare(s: RunCoreState, peer: string): boolean {
+  return s.view!.stages.every(({ index, replicas }) =>
+    replicas.every((it) => it.peer !== peer || it.learning === true || s.applied[peer]?.[index] !== undefined)
+  );
+}
+
 function goOn(turn: Turn): void {
   const { s } = turn;
   let stages = s.view!.stages;
-  const missing = peersOf(s.view!).filter((peer) => s.peers[peer] === undefined);
+  const missing = peersOf(s.view!).filter((peer) => s.peers[peer] === undefined || !holdsItsShare(s, peer));
   const takers = { peers: s.peers, keepsUp: (peer: string, stage: number) => keepsUp(s, stage, peer) };
   for (const peer of missing) stages = withoutPeer(stages, peer, takers) ?? stages;
   setPhase(turn, "held");

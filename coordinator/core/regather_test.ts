@@ -162,6 +162,18 @@ Deno.test("regather: a state of another cut, or of a stage that is not the peer'
   assert.ok(run.state.peers["b"] !== undefined, "a stranger's hash put a holder out");
 });
 
+Deno.test("regather: who has nothing of the cut, as when it was still loading, is done without and learns a stage anew", () => {
+  const { record } = killed();
+  const run = RunHarness.restored(record);
+  for (const peer of ["a", "b", "d"]) back(run, peer);
+  run.feed({ type: "return", peer: basics("c"), have: null });
+  run.feed({ type: "tick" });
+  assert.deepEqual(run.layout(), ["a:0123", "b:02 d:13"]);
+  assert.match(run.state.events.at(-1)!.text, /the coordinator is back, without c$/);
+  run.commit();
+  assert.deepEqual(run.layout(), ["a:0123 c?", "b:02 d:13"]);
+});
+
 Deno.test("regather: two that come back with different states of one stage do not both stay", () => {
   const { record } = killed();
   const run = RunHarness.restored(record);

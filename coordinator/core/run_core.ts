@@ -11,6 +11,7 @@ import { holds, peersOf } from "../../peer/wire/view.ts";
 import { afterBoundary, complete, sayDone } from "./boundary.ts";
 import { administer } from "./admin.ts";
 import { amendView } from "./amend.ts";
+import { peersChanged } from "./balance.ts";
 import {
   commitIfComplete,
   recordEvaluation,
@@ -28,7 +29,9 @@ import { countCosts, tellHolders } from "./stalls.ts";
 import { departed, dismiss, evict, recover, restart, startIfPossible } from "./recovery.ts";
 import { heardFrom, judgeSilence, keepListening } from "./silence.ts";
 import { noTotal, settleRequests, timeOutRequests, wantTotal } from "./totals.ts";
+import { recordTrace } from "./trace.ts";
 import { concludeIfWhole, restoreState, returned } from "./regather.ts";
+import { planForALoss } from "./replan.ts";
 import { endRestoreIfHeld, restored, restoreFailed, timeOutRestore } from "./restore.ts";
 import { recordExported, recordKept, recordOffer, recordUnkept, tickKept } from "./snapshots.ts";
 import type { RunRecord } from "./run_record.ts";
@@ -158,6 +161,8 @@ function hear(turn: Turn, peer: PeerRecord, message: PeerMessage): void {
     case "evaluated":
       if (recordEvaluation(turn, peer.id, message)) afterBoundary(turn);
       return;
+    case "trace":
+      return recordTrace(turn, peer.id, message);
     case "warm":
       return warm(turn, peer.id, message);
     case "applied":
@@ -183,6 +188,7 @@ function admit(turn: Turn, peer: PeerRecord, message: PeerMessage & { type: "mea
   note(turn, "admitted", `${peer.id} measured: ${peer.blockMs.toFixed(1)} ms per block${chosen}`);
   if (turn.s.view === null) return;
   turn.s.tidyDue = true;
+  peersChanged(turn.s);
   if (wantsNewCut(turn)) turn.s.replanDue = `${peer.id} joined`;
 }
 
@@ -337,6 +343,7 @@ function tick(turn: Turn): void {
   concludeIfWhole(turn);
   timeOutRestore(turn);
   tickKept(turn);
+  planForALoss(s);
   const age = now - s.phaseSince;
   if (s.phase === "loading" && age > LOADING_MS && s.view !== null) {
     const late = peersOf(s.view).find((peer) => !s.ready.includes(peer));

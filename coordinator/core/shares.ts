@@ -6,6 +6,9 @@ import { holds } from "../../peer/wire/view.ts";
 import type { PeerRecord } from "./run_state.ts";
 import { weightOf } from "./view_builder.ts";
 
+/** Shares are dealt out anew only if the stage's last micro-batch is then done this much earlier. */
+const GAIN_LEAST = 0.05;
+
 type Peers = Record<string, PeerRecord>;
 
 /** Number of stages a peer computes in. */
@@ -106,6 +109,7 @@ export function reshare(stages: StagePlan[], request: ShareRequest): StagePlan[]
     const stage = out[index]!;
     const chosen = choose(out, stage, request);
     if (chosen.length === 0) continue;
+    if (isAsGood(stage, chosen, request)) continue;
     const shares = deal(chosen, request);
     const replicas = stage.replicas.map((it) => ({ ...it, microBatches: shares.get(it.peer) ?? [] }));
     out = out.map((it) => it.index === index ? { ...it, replicas } : it);
@@ -128,6 +132,17 @@ function choose(stages: StagePlan[], stage: StagePlan, request: ShareRequest): s
   const cost = (peer: string) => elsewhere(peer) * 2 - (now.includes(peer) ? 1 : 0);
   const best = (willing.length > 0 ? willing : able).toSorted((a, b) => cost(a) - cost(b))[0];
   return best === undefined ? now : [best];
+}
+
+/** The same peers would compute, and the last of them would not be done clearly earlier: the shares stay. */
+function isAsGood({ replicas }: StagePlan, chosen: string[], request: ShareRequest): boolean {
+  const now = replicas.filter((it) => it.microBatches.length > 0);
+  if (now.length !== chosen.length || !now.every((it) => chosen.includes(it.peer))) return false;
+  const last = (counts: [peer: string, count: number][]) =>
+    Math.max(...counts.map(([peer, count]) => count / weightOf(request.peers[peer]!)));
+  const present = last(now.map((it) => [it.peer, it.microBatches.length]));
+  const anew = last([...deal(chosen, request)].map(([peer, list]) => [peer, list.length]));
+  return anew > present * (1 - GAIN_LEAST);
 }
 
 function deal(chosen: string[], { peers, count }: ShareRequest): Map<string, number[]> {

@@ -242,3 +242,13 @@ Deno.test("shares: a newcomer goes to the stage with the fewest holders, then to
   long[0]!.endLayer = 4;
   assert.equal(neediestStage(long, peers), 0, "four layers take longer than one");
 });
+
+Deno.test("reshare: shares that are as good as any stay as they are", () => {
+  const of = (blockMs: number[], text: string) => {
+    const request = { peers: peersOf(blockMs), count: 8, ready: () => true, idle: () => false };
+    return shown(reshare(stagesOf([text]), request));
+  };
+  assert.deepEqual(of([10, 10], "a:0123 b:4567"), ["a:0123 b:4567"]);
+  assert.deepEqual(of([10, 10.3], "a:0123 b:4567"), ["a:0123 b:4567"]);
+  assert.deepEqual(of([10, 30], "a:0123 b:4567"), ["a:012456 b:37"]);
+});

@@ -332,7 +332,7 @@ Deno.test("snapshots: without a configured interval the cadence decides, and not
 });
 
 Deno.test("restore: a learner that catches up meanwhile makes it needless; nothing is done again", () => {
-  const run = kept();
+  const run = kept({ gradient_accumulation_steps: 6 });
   run.join("e");
   step(run);
   const stage = run.state.view!.stages.find((it) =>

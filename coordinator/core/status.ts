@@ -52,6 +52,7 @@ function peerStatus(s: RunCoreState, peer: PeerRecord, now: number): PeerStatus 
   const { id, runtime, adapter, engine, blockMs, stepMs, bytesUp, bytesDown, hidden, retainedBytes } = peer;
   return {
     ...{ id, runtime, adapter, engine, blockMs, stepMs, bytesUp, bytesDown, hidden, retainedBytes },
+    ...(peer.name === id ? {} : { name: peer.name }),
     ...(peer.kernels === undefined ? {} : { kernels: peer.kernels }),
     ...(peer.ops === undefined ? {} : { ops: peer.ops }),
     ...(peer.links === undefined ? {} : { linkFigures: linkFigures(peer.links) }),

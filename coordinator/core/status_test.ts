@@ -5,7 +5,8 @@ import type { PeerMessage } from "../../peer/wire/control.ts";
 import { RunHarness } from "../../test/support/run_harness.ts";
 import { safetyOf, stepsAtRisk } from "./safety.ts";
 import { recoveryStatus, stallSummary } from "./stalls.ts";
-import { metricsText, statusOf } from "./status.ts";
+import { metricsText } from "./metrics.ts";
+import { statusOf } from "./status.ts";
 
 type Heartbeat = PeerMessage & { type: "heartbeat" };
 
@@ -298,6 +299,32 @@ Deno.test("status: a change of the holders is told once, after the commit that f
   assert.deepEqual(told(), [safe, [4, [1, 1], ["none", "none"], 4]]);
 });
 
+Deno.test("metrics: operations, waits and links of each peer in base units; links are not for everybody", () => {
+  const run = shadowed();
+  const { index: stage, replicas } = run.state.view!.stages[1]!;
+  const peer = replicas.find((replica) => replica.microBatches.length > 0)!.peer;
+  const other = Object.keys(run.state.peers).find((id) => id !== peer)!;
+  const times = { microBatches: 9, forwardMs: 10, backwardMs: 20, weightGradMs: 30, waitMs: 4 };
+  beat(run, peer, {
+    ops: [{ cut: run.cut, stage, ...times }],
+    links: [{ peer: other, rttMs: 50, upBytesPerS: 0, path: "relay" }],
+  });
+  const lines = metricsText(run.state).split("\n");
+  const of = `{peer="${peer}",stage="2"`;
+  for (const [operation, seconds] of [["F", 0.01], ["B", 0.02], ["W", 0.03]]) {
+    assert.ok(lines.includes(`shoal_peer_operation_seconds${of},operation="${operation}"} ${seconds}`));
+  }
+  assert.ok(lines.includes(`shoal_peer_wait_seconds${of}} 0.004`));
+  assert.ok(lines.includes(`shoal_peer_info{peer="${peer}",runtime="deno",engine="cpu"} 1`));
+  const link = `{from="${peer}",to="${other}",path="relay"}`;
+  assert.ok(lines.includes(`shoal_link_round_trip_seconds${link} 0.05`));
+  assert.ok(lines.includes(`shoal_link_bytes_per_second${link} NaN`), "an unknown rate is told as one");
+  assert.doesNotMatch(metricsText(run.state, { links: false }), /shoal_link_/);
+  const shown = statusOf(run.state, run.now).peers.find(({ id }) => id === peer)!;
+  assert.deepEqual(shown.ops, [{ cut: run.cut, stage, ...times }]);
+  assert.deepEqual(shown.linkFigures!.map((it) => [it.peer, it.rttMs, it.path]), [[other, 50, "relay"]]);
+});
+
 Deno.test("metrics: the manual lists every one of them, and no other", async () => {
   const manual = await Deno.readTextFile(new URL("../../docs/self-hosting.md", import.meta.url));
   const listed = [...manual.matchAll(/^\| `(shoal_\w+)/gm)].map((row) => row[1]!);
@@ -311,14 +338,13 @@ Deno.test("metrics: every family has a help, a type and well-formed samples, und
   const lines = metricsText(run.state).trimEnd().split("\n");
   const names = lines.filter((line) => line.startsWith("# TYPE ")).map((line) => line.split(" ")[2]!);
   assert.equal(new Set(names).size, names.length);
+  const label = '\\w+="(\\\\.|[^"\\\\])*"';
+  const labels = `\\{${label}(,${label})*\\}`;
   let family = "";
   for (const line of lines) {
     if (line.startsWith("# HELP ")) family = line.split(" ")[2]!;
     else if (line.startsWith("# TYPE ")) assert.equal(line.split(" ")[2], family);
-    else {assert.match(
-        line,
-        new RegExp(`^${family}(_sum|_count)?(\\{\\w+="(\\\\.|[^"\\\\])*"\\})? (NaN|-?[\\d.e+-]+)$`),
-      );}
+    else assert.match(line, new RegExp(`^${family}(_sum|_count)?(${labels})? (NaN|-?[\\d.e+-]+)$`));
   }
   assert.ok(lines.includes('shoal_retained_bytes{peer="odd\\"id\\\\"} 0'));
   assert.ok(lines.includes('shoal_stage_holders{stage="1"} 2'));

@@ -3,9 +3,11 @@
 // the slowest stage. What must stay true: whatever a peer is given fits what it offers.
 import { splitLayers } from "../../peer/model/layout.ts";
 import type { StageRun } from "../../peer/model/stage_memory.ts";
+import { isPlaced } from "../../peer/schedule/catalogue.ts";
 import { inflightCaps } from "../../peer/schedule/windows.ts";
 import type { ModelSpec, ReplicaPlan, RunConfig, StagePlan, StageSpec, View } from "../../peer/wire/run.ts";
 import { splitWithin } from "../plan/partition.ts";
+import type { Infeasible, Plan } from "../plan/planner_types.ts";
 import {
   chooseRun,
   createFit,
@@ -13,12 +15,15 @@ import {
   fits,
   hasRoom,
   leastRun,
-  roomBeside,
   roomOf,
   shortfall,
   type StageDemand,
 } from "./fit.ts";
+import { chooseOptimizers } from "./gpu_optimizer.ts";
+import { blockMsOf } from "./plan_request.ts";
+import { isPlanned, plannedView } from "./planned_view.ts";
 import type { PeerRecord } from "./run_state.ts";
+import { planTextbook } from "./textbook_view.ts";
 
 /**
  * What a tab in the background counts for: browsers slow it down at will, and its owner has turned to something else, so it
@@ -37,6 +42,8 @@ export interface ViewRequest {
   spec: ModelSpec;
   config: RunConfig;
   peers: PeerRecord[];
+  /** What the planner answers for these very peers, if that was worked out beforehand. */
+  prepared?: Plan | Infeasible | undefined;
 }
 
 /** Peers that may be given work now. */
@@ -46,11 +53,11 @@ export function usablePeers(peers: PeerRecord[]): PeerRecord[] {
 
 /** Speed that a peer is planned with, in blocks per millisecond. */
 export function weightOf(peer: PeerRecord): number {
-  return (peer.hidden ? HIDDEN_SHARE : 1) / peer.blockMs;
+  return (peer.hidden ? HIDDEN_SHARE : 1) / blockMsOf(peer);
 }
 
-/** A view, or one sentence that says what is missing. */
-export type Planned = { view: View; missing: null } | { view: null; missing: string };
+/** A view, with the plan that it follows if the planner made it; or one sentence that says what is missing. */
+export type Planned = { view: View; missing: null; plan?: Plan } | { view: null; missing: string };
 
 /**
  * Plans a view over peers that are all usable; there is at least one. If stages in the order of the peers do not fit, those
@@ -59,7 +66,9 @@ export type Planned = { view: View; missing: null } | { view: null; missing: str
  */
 export function planView(request: ViewRequest): Planned {
   const { spec, config } = request;
+  if (isPlaced(config.schedule)) return planPlaced(request);
   const fit = createFit(spec, config);
+  if (isPlanned(request)) return plannedView(request, fit, request.prepared);
   // The first peers hold a stage each, perhaps alone: those in the background come last.
   const peers = request.peers.toSorted((a, b) => Number(a.hidden) - Number(b.hidden));
   const count = (list: PeerRecord[]) => stageCount(config, spec, list.length);
@@ -80,6 +89,17 @@ export function planView(request: ViewRequest): Planned {
     out.push(...least.slice(0, Math.ceil(staying.length * LEFT_OUT_SHARE)));
   }
   return { view: null, missing: missing ?? "there are no peers" };
+}
+
+/** The configured schedule's own placement; where these peers do not allow it, the dynamic order. */
+function planPlaced(request: ViewRequest): Planned {
+  const { spec, config, peers } = request;
+  const fit = createFit(spec, config);
+  const { stages } = planTextbook({ spec, config, peers, fit, speedOf: weightOf });
+  if (stages === null) return planView({ ...request, config: { ...config, schedule: "dynamic" } });
+  if (config.shadows) addShadows(stages, peers, fit);
+  if (config.optimizer === "auto") chooseOptimizers(fit, request, stages);
+  return { view: viewOf(request, stages), missing: null };
 }
 
 /** The model's ends hold a vocabulary each, so the peers with the most memory go there: the roomiest to the head. */
@@ -237,21 +257,6 @@ function addShadows(stages: StagePlan[], peers: PeerRecord[], fit: Fit): void {
     if (chosen === undefined) return;
     stage.replicas.push({ peer: chosen, microBatches: [] });
     add(chosen, stage);
-  });
-}
-
-/**
- * Whoever holds a stage alone makes its steps on the GPU, if its engine can and it has room for both ways. The ends of a
- * tied embedding must add up integers.
- */
-function chooseOptimizers(fit: Fit, { config, peers }: ViewRequest, stages: StagePlan[]): void {
-  stages.forEach((stage, s) => {
-    const [only, ...others] = stage.replicas;
-    const peer = peers.find((it) => it.id === only?.peer);
-    const tied = config.tie_word_embeddings && stage.embed !== stage.head;
-    if (peer?.gpuOptimizer !== true || others.length > 0 || tied) return;
-    const chosen: StagePlan = { ...stage, optimizer: "gpu" };
-    if (roomBeside(fit, stages.with(s, chosen), peer) >= 0) stages[s] = chosen;
   });
 }
 

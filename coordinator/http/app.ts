@@ -12,6 +12,7 @@ import { checkpointsDir } from "../store/checkpoints.ts";
 import { bodyOf, problem, same, unauthorized } from "./answers.ts";
 import { addCompletionRoutes } from "./completions.ts";
 import type { Door } from "./door.ts";
+import { addExportRoutes } from "./exports.ts";
 import { addInvitationRoutes } from "./invitations.ts";
 import { addOrderRoutes } from "./orders.ts";
 import type { Sockets } from "./sockets.ts";
@@ -202,6 +203,7 @@ function addAdminRoutes(app: Hono, options: AppOptions): void {
   const isAdmin = (request: Request) => roleOf(options, request) === "admin";
   addInvitationRoutes(app, { shell, door: options.door, isAdmin, linkOf: options.joinLink });
   addOrderRoutes(app, { shell, outDir, isAdmin, status: () => status(options, "admin") });
+  addExportRoutes(app, { shell, outDir, runName: options.runName, isAdmin });
   app.get("/api/trace", (c) => {
     return isAdmin(c.req.raw) ? c.json(shell.core.state.traces.newest) : unauthorized();
   });
@@ -269,8 +271,12 @@ function status({ shell, runName, operator, joinLink }: AppOptions, role: Role):
   const base = { ...core, runName, operator };
   if (role === "admin") return { ...base, checkpoints: shell.checkpoints, joinLink: joinLink() };
   const recovery = { ...core.recovery, departures: [] };
-  const peers = core.peers.map(({ linkFigures: _, ...peer }) => peer);
-  return { ...base, peers, checkpoints: [], joinLink: null, events: [], recovery };
+  const peers = core.peers.map(({ linkFigures: _, name: __, ...peer }) => peer);
+  // Its sentences call others by the names that they gave themselves.
+  const plan = core.plan === undefined
+    ? {}
+    : { plan: { ...core.plan, reasons: [], changes: [], standBy: [] } };
+  return { ...base, ...plan, peers, checkpoints: [], joinLink: null, events: [], recovery };
 }
 
 function roleOf(options: AppOptions, request: Request): Role {

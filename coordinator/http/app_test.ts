@@ -3,8 +3,10 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { ADMIN, admit, assertProblem, JOIN, LINK, openSite, write } from "../../test/support/site.ts";
-import { PROTOCOL_VERSION } from "../../peer/wire/control.ts";
+import { HEARTBEAT } from "../../test/support/run_harness.ts";
+import { type PeerMessage, PROTOCOL_VERSION } from "../../peer/wire/control.ts";
 
+type Heartbeat = PeerMessage & { type: "heartbeat" };
 type Method = "GET" | "POST" | "PUT" | "DELETE";
 const FOR_ANY_TOKEN: [Method, string][] = [
   ["GET", "/api/invite"],
@@ -19,9 +21,11 @@ const FOR_ADMIN: [Method, string][] = [
   ["POST", "/api/drain"],
   ["POST", "/api/change"],
   ["POST", "/api/rollback"],
+  ["POST", "/api/replan"],
   ["POST", "/api/checkpoints/step-000000003/verify"],
   ["DELETE", "/api/checkpoints/step-000000003"],
   ["GET", "/api/checkpoints/step-000000003/config.json"],
+  ["GET", "/api/checkpoints/step-000000003/export/gguf"],
 ];
 const FOR_PEERS: [Method, string][] = [["GET", "/api/state/1/0/some-hash"], ["PUT", "/api/state/1/0"]];
 
@@ -60,10 +64,29 @@ Deno.test("http: a volunteer sees the run, but neither log, links nor checkpoint
     valLoss: null,
     files: ["config.json"],
   });
+  admit(site, "b");
+  const links = [{ peer: "b", rttMs: 12, upBytesPerS: 5, path: "direct" as const }];
+  site.shell.feed({ type: "message", peer: "a", message: { ...HEARTBEAT as Heartbeat, links } });
+  const named = { runtime: "tab" as const, adapter: "none", engine: "cpu", name: "Ada's laptop" };
+  site.shell.feed({ type: "join", peer: { id: "c", ...named } });
   const seen = async (token: string) => await (await site.ask("/api/status", { token })).json();
   const [volunteer, organizer] = [await seen(JOIN), await seen(ADMIN)];
   assert.deepEqual([volunteer.events, volunteer.checkpoints, volunteer.joinLink], [[], [], null]);
   assert.ok(!JSON.stringify(volunteer).includes("secret-link"));
+  assert.equal(organizer.peers[0].linkFigures.length, 1);
+  assert.deepEqual(organizer.peers.map((peer: { name?: string }) => peer.name), [
+    undefined,
+    undefined,
+    named.name,
+  ]);
+  assert.ok(!JSON.stringify(volunteer).includes(named.name), "names are for the organizer");
+  assert.ok(volunteer.peers.every((peer: object) => !("linkFigures" in peer)), "links of others are shown");
+  const metrics = async (token: string) => await (await site.ask("/metrics", { token })).text();
+  assert.match(
+    await metrics(ADMIN),
+    /^shoal_link_round_trip_seconds\{from="a",to="b",path="direct"\} 0\.012$/m,
+  );
+  assert.doesNotMatch(await metrics(JOIN), /^shoal_link_/m);
   assert.ok(organizer.events.length > 0);
   assert.equal(organizer.checkpoints.length, 1);
   assert.equal(organizer.joinLink, LINK);

@@ -60,63 +60,98 @@ async function complete(c: Context, options: CompletionsOptions): Promise<Respon
     id: `cmpl-${crypto.randomUUID().replaceAll("-", "")}`,
     ...{ object: "text_completion", created: seconds(), model: options.model },
   };
-  if (asked.stream) return await streamed(options.service, { asked, path, about, signal: c.req.raw.signal });
-  let text = asked.echo ? echoOf(asked) : "";
-  const result = await options.service.write({
-    ...{ path, request: asked.request, signal: c.req.raw.signal },
-    onText: (piece) => text += piece,
-  });
-  const choice = { text, index: 0, logprobs: null, finish_reason: result.end.reason };
-  return c.json({ ...about, ...fingerprint(result), choices: [choice], usage: usageOf(result) });
+  const job = { asked, path, about };
+  return asked.stream ? await streamed(options.service, job) : await whole(options.service, job);
 }
 
-interface Stream {
+interface Job {
   asked: Completion;
   path: string;
+  /** What every answer and every piece of one begins with. */
   about: Record<string, unknown>;
-  signal: AbortSignal;
+}
+
+interface Writing {
+  result: Promise<TextResult>;
+  /** Resolves with the first text; rejects like `result` if it fails before. What goes wrong until then has its own status. */
+  begun: Promise<void>;
+  /** Ends the text: its reader went away. */
+  abandon(): void;
+  abandoned(): boolean;
 }
 
 /**
- * Server-sent events: one per piece of text, one with the reason of the end, the counts if they are wanted, and [DONE]. What goes
- * wrong before the first piece is an answer with its own status; afterwards it is an event.
+ * A request's own signal also aborts when its answer is done, so a reader that went away shows only in the answer's stream: that is
+ * why a whole answer is a stream, too.
  */
-async function streamed(
-  service: TextService,
-  { asked, path, about, signal }: Stream,
-): Promise<Response> {
+function startWriting(service: TextService, { asked, path }: Job, onText: (text: string) => void): Writing {
   const gone = new AbortController();
-  let sink: ReadableStreamDefaultController<Uint8Array> | null = null;
-  const body = new ReadableStream<Uint8Array>({
-    start: (controller) => void (sink = controller),
-    cancel: () => gone.abort(new ShoalError("usage", "the reader went away")),
-  });
-  const tell = (data: unknown) => {
-    const line = typeof data === "string" ? data : JSON.stringify(data);
-    if (!gone.signal.aborted) sink?.enqueue(new TextEncoder().encode(`data: ${line}\n\n`));
-  };
-  const piece = (text: string, finish_reason: string | null) =>
-    tell({ ...about, choices: [{ text, index: 0, logprobs: null, finish_reason }] });
   let first: () => void = () => {};
-  const begun = new Promise<void>((resolve) => first = resolve);
-  if (asked.echo) piece(echoOf(asked), null);
-  const done = service.write({
-    ...{ path, request: asked.request, signal: AbortSignal.any([signal, gone.signal]) },
+  const heard = new Promise<void>((resolve) => first = resolve);
+  const result = service.write({
+    ...{ path, request: asked.request, signal: gone.signal },
     onText: (text) => {
-      piece(text, null);
+      onText(text);
       first();
     },
   });
-  const told = done.then((result) => {
+  return {
+    result,
+    begun: Promise.race([heard, result.then(() => {})]),
+    abandon: () => gone.abort(new ShoalError("usage", "the reader went away")),
+    abandoned: () => gone.signal.aborted,
+  };
+}
+
+/** One JSON object, once the text is complete. */
+async function whole(service: TextService, job: Job): Promise<Response> {
+  let text = job.asked.echo ? echoOf(job.asked) : "";
+  const writing = startWriting(service, job, (piece) => text += piece);
+  await writing.begun;
+  const body = new ReadableStream<Uint8Array<ArrayBuffer>>({
+    start(controller) {
+      const answered = writing.result.then((result) => {
+        const choice = { text, index: 0, logprobs: null, finish_reason: result.end.reason };
+        return { ...job.about, ...fingerprint(result), choices: [choice], usage: usageOf(result) };
+      }, (error) => ({ error: problemOf(error).error }));
+      void answered.then((answer) => {
+        if (writing.abandoned()) return;
+        controller.enqueue(new TextEncoder().encode(JSON.stringify(answer)));
+        controller.close();
+      });
+    },
+    cancel: () => writing.abandon(),
+  });
+  return new Response(body, { headers: { "content-type": "application/json" } });
+}
+
+/** Server-sent events: one per piece of text, one with the reason of the end, the counts if they are wanted, and [DONE]. */
+async function streamed(service: TextService, job: Job): Promise<Response> {
+  const { asked, about } = job;
+  let sink: ReadableStreamDefaultController<Uint8Array<ArrayBuffer>> | null = null;
+  const tell = (data: unknown) => {
+    const line = typeof data === "string" ? data : JSON.stringify(data);
+    sink?.enqueue(new TextEncoder().encode(`data: ${line}\n\n`));
+  };
+  const piece = (text: string, finish_reason: string | null) =>
+    tell({ ...about, choices: [{ text, index: 0, logprobs: null, finish_reason }] });
+  const writing = startWriting(service, job, (text) => {
+    if (!writing.abandoned()) piece(text, null);
+  });
+  const body = new ReadableStream<Uint8Array<ArrayBuffer>>({
+    start: (controller) => void (sink = controller),
+    cancel: () => writing.abandon(),
+  });
+  if (asked.echo) piece(echoOf(asked), null);
+  await writing.begun;
+  void writing.result.then((result) => {
     piece("", result.end.reason);
     if (asked.includeUsage) tell({ ...about, ...fingerprint(result), choices: [], usage: usageOf(result) });
     tell("[DONE]");
-    if (!gone.signal.aborted) sink?.close();
-  });
-  await Promise.race([begun, told]);
-  told.catch((error) => {
-    tell({ error: problemOf(error).error });
-    if (!gone.signal.aborted) sink?.close();
+  }, (error) => {
+    if (!writing.abandoned()) tell({ error: problemOf(error).error });
+  }).then(() => {
+    if (!writing.abandoned()) sink?.close();
   });
   const headers = { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache" };
   return new Response(body, { headers });

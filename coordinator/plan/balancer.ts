@@ -3,7 +3,7 @@
 // leaving peer nothing is proposed, so noise never moves a layer.
 import { rebalance, type Rebalancing } from "./rebalance.ts";
 import type { EngineSpeed, Plan, PlanRequest } from "./planner_types.ts";
-import { createWatch, observeStep, type Verdict, type Watch } from "./stragglers.ts";
+import { createWatch, median, observeStep, STEPS_IN_A_ROW, type Verdict, type Watch } from "./stragglers.ts";
 
 /** After a change that moved layers the next one waits this long: its own transfers would be measured as slowness. */
 export const COOLDOWN_MS = 30_000;
@@ -15,6 +15,8 @@ export interface Balancer {
   factors: Record<string, number>;
   /** Something changed that has not been weighed yet. */
   pending: boolean;
+  /** Everybody's speed was believed anew since the plan last changed. */
+  calibrated: boolean;
   /** When layers last moved, on the caller's clock; null = never. */
   movedAt: number | null;
 }
@@ -34,7 +36,7 @@ export interface BalancerStep {
 }
 
 export function createBalancer(): Balancer {
-  return { watch: createWatch(), factors: {}, pending: false, movedAt: null };
+  return { watch: createWatch(), factors: {}, pending: false, calibrated: false, movedAt: null };
 }
 
 /** Somebody joined, or may leave: the plan is weighed at the next step. */
@@ -72,9 +74,8 @@ export function stepDone(
     ...{ peer, measured, believed: context.believedSeconds(peer) },
   }));
   const { watch, verdicts } = observeStep(balancer.watch, samples);
-  const factors = { ...balancer.factors };
-  for (const { peer, factor } of verdicts) factors[peer] = (factors[peer] ?? 1) * factor;
-  const next = { ...balancer, watch, factors, pending: balancer.pending || verdicts.length > 0 };
+  const pending = balancer.pending || verdicts.length > 0;
+  const next = believe({ ...balancer, watch, pending }, verdicts);
   const cooling = next.movedAt !== null && report.nowMs - next.movedAt < COOLDOWN_MS;
   if (!next.pending) return { balancer: next, verdicts, rebalancing: null };
   const { request, plan } = context;
@@ -90,7 +91,23 @@ export function stepDone(
     pending: cooling,
     movedAt: moved ? report.nowMs : next.movedAt,
     // Shares and stages change what a micro-batch takes, so old samples say nothing about the new plan.
-    watch: rebalancing.rung === null ? next.watch : createWatch(),
+    ...(rebalancing.rung === null ? {} : { watch: createWatch(), calibrated: false }),
   };
   return { balancer: after, verdicts, rebalancing };
+}
+
+/**
+ * Speeds by what was measured: of the peers with a verdict; and of everybody, where one decision is to be made with the figures
+ * of now, or none of them was ever compared with its plan. What is no verdict is no reason to weigh the plan.
+ */
+function believe(balancer: Balancer, verdicts: readonly Verdict[]): Balancer {
+  const { watch: { recent }, factors: before, pending, calibrated } = balancer;
+  const measured = Object.entries(recent).filter(([, ratios]) => ratios.length >= STEPS_IN_A_ROW);
+  const whole = measured.length > 0 && measured.length === Object.keys(recent).length;
+  const all = whole && (pending || !calibrated) ? measured : [];
+  const factors = { ...before };
+  for (const { peer, factor } of verdicts) factors[peer] = (factors[peer] ?? 1) * factor;
+  for (const [peer, ratios] of all) factors[peer] = (factors[peer] ?? 1) * median(ratios);
+  if (all.length === 0) return { ...balancer, factors };
+  return { ...balancer, factors, calibrated: true, watch: createWatch() };
 }

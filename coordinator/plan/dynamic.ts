@@ -8,6 +8,8 @@ import {
   type ExecutorCaps,
   finished,
   gradientArrived,
+  KIND_RANK,
+  type NextOp,
   nextOp,
   opDone,
   type Progress,
@@ -31,6 +33,8 @@ export interface SimulatedStage {
   inflight: number;
   slots: number;
   replicas: number[][];
+  /** Device of each replica, where devices hold several stages: all from 0 on. Default: a device for each replica. */
+  devices?: readonly number[];
 }
 
 export interface PipelineOptions {
@@ -40,9 +44,15 @@ export interface PipelineOptions {
   jitter?: Jitter;
 }
 
-interface Device {
+/** One replica of one stage. */
+interface Instance {
   stage: number;
+  device: number;
   progress: Progress;
+}
+
+interface Device {
+  instances: number[];
   running: boolean;
   free: number;
   busy: number;
@@ -50,18 +60,19 @@ interface Device {
   peak: number;
 }
 
-/** Something that happens at a time: an operation's end on `device`, or a message that reaches it. */
+/** Something that happens at a time: an operation's end at an instance, or a message that reaches it. */
 interface Event {
   time: number;
   /** Order of creation, so that events of the same time have one order. */
   sequence: number;
-  device: number;
+  instance: number;
   what: { end: StageOp } | { arrival: "activation" | "gradient"; microBatch: number };
 }
 
 interface Run {
+  instances: Instance[];
   devices: Device[];
-  /** holders[stage] maps a micro-batch to the device that computes it. */
+  /** holders[stage] maps a micro-batch to the instance that computes it. */
   holders: Map<number, number>[];
   seconds: OpSeconds;
   wires: Wires;
@@ -79,16 +90,18 @@ export function singleReplicas(N: number, inflight: readonly number[], slots = i
 }
 
 /**
- * Simulates one step. Devices are numbered stage by stage, replica by replica; `seconds` sees both numbers.
- * Throws `bad-config` if some stage does not hold exactly the micro-batches of the others.
+ * Simulates one step. Devices are numbered stage by stage, replica by replica, unless the stages say which they are; `seconds`
+ * sees the numbers of stage and device. Throws `bad-config` if some stage does not hold exactly the micro-batches of the others.
  */
 export function simulatePipeline(
   schedule: ScheduleId,
   stages: readonly SimulatedStage[],
   costs: { seconds: OpSeconds; network: Network } & PipelineOptions,
 ): Simulation {
+  const instances = createInstances(schedule, stages);
   const run: Run = {
-    devices: createDevices(schedule, stages),
+    instances,
+    devices: createDevices(instances),
     holders: holdersOf(stages),
     seconds: costs.seconds,
     wires: createWires(costs.network),
@@ -100,20 +113,22 @@ export function simulatePipeline(
   };
   run.devices.forEach((_, device) => startIfIdle(run, device));
   while (run.events.length > 0) advance(run);
-  const stuck = run.devices.findIndex((device) => !finished(device.progress));
-  if (stuck >= 0) {
-    throw new ShoalError("bad-config", `device ${stuck} never finishes; the plan does not cover the step`);
+  const stuck = instances.find(({ progress }) => !finished(progress));
+  if (stuck !== undefined) {
+    const message = `device ${stuck.device} never finishes; the plan does not cover the step`;
+    throw new ShoalError("bad-config", message);
   }
   return summarise(run.devices, run.devices.map((device) => device.peak), run.trace);
 }
 
-function createDevices(schedule: ScheduleId, stages: readonly SimulatedStage[]): Device[] {
+function createInstances(schedule: ScheduleId, stages: readonly SimulatedStage[]): Instance[] {
   const spans = fixedSpans(
     schedule,
     stages.map((s) => ({ cap: Math.min(s.inflight, s.slots), lists: s.replicas })),
   );
+  let count = 0;
   return stages.flatMap((stage, index) =>
-    stage.replicas.map((microBatches): Device => {
+    stage.replicas.map((microBatches, replica): Instance => {
       const position = {
         first: index === 0,
         last: index === stages.length - 1,
@@ -123,18 +138,29 @@ function createDevices(schedule: ScheduleId, stages: readonly SimulatedStage[]):
       const caps: ExecutorCaps = { inflight: stage.inflight, slots: stage.slots };
       if (spans !== null) caps.span = spans[index]!;
       const progress = createProgress(schedule, position, microBatches, caps);
-      return { stage: index, progress, running: false, free: 0, busy: 0, firstStart: Infinity, peak: 0 };
+      const device = stage.devices?.[replica] ?? count;
+      count++;
+      return { stage: index, device, progress };
     })
   );
 }
 
+function createDevices(instances: readonly Instance[]): Device[] {
+  const count = Math.max(...instances.map(({ device }) => device + 1), 0);
+  const devices = Array.from({ length: count }, (): Device => ({
+    ...{ instances: [], running: false, free: 0, busy: 0, firstStart: Infinity, peak: 0 },
+  }));
+  instances.forEach(({ device }, index) => devices[device]!.instances.push(index));
+  return devices;
+}
+
 function holdersOf(stages: readonly SimulatedStage[]): Map<number, number>[] {
-  let device = 0;
+  let instance = 0;
   const holders = stages.map((stage) => {
     const holder = new Map<number, number>();
     for (const list of stage.replicas) {
-      for (const microBatch of list) holder.set(microBatch, device);
-      device++;
+      for (const microBatch of list) holder.set(microBatch, instance);
+      instance++;
     }
     return holder;
   });
@@ -154,9 +180,10 @@ function advance(run: Run): void {
   const touched = new Set<number>();
   while (run.events.length > 0 && run.events[0]!.time <= now + TIME_EPSILON) {
     const event = takeFirst(run.events);
-    touched.add(event.device);
-    if ("end" in event.what) endOp(run, event.device, event.what.end);
-    else arrive(run.devices[event.device]!.progress, event.what);
+    const instance = run.instances[event.instance]!;
+    touched.add(instance.device);
+    if ("end" in event.what) endOp(run, instance, event.what.end);
+    else arrive(instance.progress, event.what);
   }
   for (const device of [...touched].sort((a, b) => a - b)) startIfIdle(run, device, now);
 }
@@ -172,45 +199,70 @@ function arrive(
 function startIfIdle(run: Run, index: number, now = 0): void {
   const device = run.devices[index]!;
   if (device.running) return;
-  const op = nextOp(device.progress);
-  if (op === null) return;
-  const duration = secondsOf(run, op.kind, index) * run.jitter("compute", index);
+  const next = nextOf(run, device);
+  if (next === null) return;
+  const { op, instance } = next;
+  const { stage } = run.instances[instance]!;
+  const duration = secondsOf(run, op.kind, { stage, device: index }) * run.jitter("compute", index);
   const end = now + duration;
   device.running = true;
   device.free = end;
   device.busy += duration;
   device.firstStart = Math.min(device.firstStart, now);
   // The slot is taken from the start of F, one operation before the executor counts it as done.
-  if (op.kind === "F") device.peak = Math.max(device.peak, slotsHeld(device.progress) + 1);
+  if (op.kind === "F") device.peak = Math.max(device.peak, heldBy(run, device) + 1);
   const kind = op.kind === "B" && run.fused ? "BW" : op.kind;
-  run.trace.push({
-    device: index,
-    kind,
-    direction: 0,
-    stage: device.stage,
-    microBatch: op.microBatch,
-    start: now,
-    end,
-  });
-  post(run, { time: end, device: index, what: { end: { kind: op.kind, microBatch: op.microBatch } } });
+  const { microBatch } = op;
+  run.trace.push({ device: index, kind, direction: 0, stage, microBatch, start: now, end });
+  post(run, { time: end, instance, what: { end: { kind: op.kind, microBatch } } });
 }
 
-function endOp(run: Run, index: number, op: StageOp): void {
+/** Over all of a device's stages in the peers' own order: kind, then micro-batch, then stage. */
+function nextOf(run: Run, { instances }: Device): { op: NextOp; instance: number } | null {
+  let best: { op: NextOp; instance: number } | null = null;
+  for (const instance of instances) {
+    const op = nextOp(run.instances[instance]!.progress);
+    if (op !== null && (best === null || goesBefore(op, best.op))) best = { op, instance };
+  }
+  return best;
+}
+
+function goesBefore(a: NextOp, b: NextOp): boolean {
+  const ranks = KIND_RANK[a.kind] - KIND_RANK[b.kind];
+  return ranks < 0 || (ranks === 0 && a.microBatch < b.microBatch);
+}
+
+function heldBy(run: Run, { instances }: Device): number {
+  return instances.reduce((sum, instance) => sum + slotsHeld(run.instances[instance]!.progress), 0);
+}
+
+function endOp(run: Run, { stage, device: index, progress }: Instance, op: StageOp): void {
   const device = run.devices[index]!;
   device.running = false;
-  opDone(device.progress, op);
-  if (op.kind === "B" && run.fused) opDone(device.progress, { kind: "W", microBatch: op.microBatch });
+  opDone(progress, op);
+  if (op.kind === "B" && run.fused) opDone(progress, { kind: "W", microBatch: op.microBatch });
   if (op.kind === "W") return;
-  const to = run.holders[device.stage + (op.kind === "F" ? 1 : -1)]?.get(op.microBatch);
+  const to = run.holders[stage + (op.kind === "F" ? 1 : -1)]?.get(op.microBatch);
   if (to === undefined) return;
-  const stretch = { latency: run.jitter("latency", index), transfer: run.jitter("transfer", index) };
-  const time = run.wires.send(index, to, device.free, stretch);
-  const arrival = op.kind === "F" ? "activation" : "gradient";
-  post(run, { time, device: to, what: { arrival, microBatch: op.microBatch } });
+  const what = {
+    arrival: op.kind === "F" ? "activation" as const : "gradient" as const,
+    microBatch: op.microBatch,
+  };
+  post(run, { time: arrivalAt(run, { from: index, to: run.instances[to]!.device }), instance: to, what });
 }
 
-function secondsOf(run: Run, kind: StageOp["kind"], device: number): number {
-  const stage = run.devices[device]!.stage;
+function arrivalAt(run: Run, { from, to }: { from: number; to: number }): number {
+  const { free } = run.devices[from]!;
+  if (from === to) return free;
+  const stretch = { latency: run.jitter("latency", from), transfer: run.jitter("transfer", from) };
+  return run.wires.send(from, to, free, stretch);
+}
+
+function secondsOf(
+  run: Run,
+  kind: StageOp["kind"],
+  { stage, device }: { stage: number; device: number },
+): number {
   const of = (value: Seconds) => typeof value === "number" ? value : value(stage, device);
   if (kind !== "B" || !run.fused) return of(run.seconds[kind]);
   return run.seconds.BW === undefined ? of(run.seconds.B) + of(run.seconds.W) : of(run.seconds.BW);

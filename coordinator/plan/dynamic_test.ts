@@ -134,6 +134,41 @@ Deno.test("the same input gives the same run, to the last bit", () => {
   assert.deepEqual(simulatePipeline("dynamic", stages, costs), simulatePipeline("dynamic", stages, costs));
 });
 
+Deno.test("stages of one device take turns: backward first, then forward, and what stays on it takes no way", () => {
+  const seconds: OpSeconds = { F: 1, B: 2, W: 4 };
+  const network: Network = { latency: 10, transfer: 5, mode: "duplex" };
+  const stage = { inflight: 2, slots: 2, replicas: [[0, 1]] };
+  const stages = [{ ...stage, devices: [0] }, { ...stage, devices: [1] }, { ...stage, devices: [1] }];
+  const { trace, makespan, busy, peak } = simulatePipeline("dynamic", stages, { seconds, network });
+  const order = trace.filter((entry) => entry.device === 1);
+  assert.equal(
+    order.map(({ kind, stage, microBatch }) => `${kind}${stage}${microBatch}`).join(" "),
+    "F10 F20 B20 B10 F11 F21 B21 B11 W10 W20 W11 W21",
+  );
+  // The second activation is there at 21; the last gradient leaves when B of stage 1 is done, at 28.
+  assert.deepEqual(order.map(({ start }) => start), [16, 17, 18, 20, 22, 23, 24, 26, 28, 32, 36, 40]);
+  assert.deepEqual([busy, peak, makespan], [[14, 28], [2, 4], 28 + 15 + 2 + 4]);
+  const apart = [{ ...stage, devices: [0] }, { ...stage, devices: [1] }, { ...stage, devices: [2] }];
+  const plain = [stage, stage, stage];
+  assert.deepEqual(
+    simulatePipeline("dynamic", apart, { seconds, network }),
+    simulatePipeline("dynamic", plain, { seconds, network }),
+  );
+});
+
+Deno.test("two stages a device fill the pipeline in half the time", () => {
+  const [P, N, ms] = [8, 32, 20];
+  const all = Array.from({ length: N }, (_, m) => m);
+  const makespan = (loops: number) => {
+    const stages = Array.from({ length: P * loops }, (_, s): SimulatedStage => ({
+      ...{ inflight: N, slots: N, replicas: [all], devices: [s % P] },
+    }));
+    const seconds = { F: ms / loops, B: ms / loops, W: ms / loops };
+    return simulatePipeline("dynamic", stages, { seconds, network: NO_NETWORK }).makespan;
+  };
+  assert.deepEqual([1, 2, 4].map(makespan), [1, 2, 4].map((loops) => 3 * N * ms + (P - 1) * ms / loops));
+});
+
 Deno.test("a plan whose stages hold different micro-batches is refused", () => {
   const stages = [...singleReplicas(4, [2]), ...singleReplicas(3, [2])];
   const costs = { seconds: THIRDS, network: NO_NETWORK };

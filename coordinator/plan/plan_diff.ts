@@ -24,7 +24,7 @@ export interface PlanDiff {
   transfers: Transfer[];
   /** Stages, by number in the new plan, whose replicas or micro-batches changed. */
   stages: number[];
-  /** Sum of all transfers, and the time until the last has arrived. */
+  /** Sum of all transfers, and the time until the last has arrived; at least what a new cut costs. */
   bytes: number;
   seconds: number;
   /** Predicted seconds of a step. */
@@ -60,7 +60,8 @@ export function diffPlans(
 ): PlanDiff {
   const { request, before = former.seconds } = context;
   const transfers = withSeconds(request, transfersOf(former, next, request));
-  const seconds = Math.max(0, ...transfers.map((transfer) => transfer.seconds));
+  const stop = sameCut(former, next) ? 0 : request.cutSeconds?.(next) ?? 0;
+  const seconds = Math.max(stop, ...transfers.map((transfer) => transfer.seconds));
   const gain = before - next.seconds;
   const diff = {
     ...{ transfers, seconds, before, after: next.seconds, stages: changedStages(former, next) },
@@ -68,6 +69,12 @@ export function diffPlans(
     paysAfter: gain > 0 ? Math.ceil(seconds / gain) : null,
   };
   return { ...diff, sentences: sentencesOf(request, diff) };
+}
+
+/** Whether the layers stay cut as they are, whoever holds them. */
+export function sameCut(a: Pick<Plan, "stages">, b: Pick<Plan, "stages">): boolean {
+  const ends = ({ stages }: Pick<Plan, "stages">) => stages.map(({ endLayer }) => endLayer).join();
+  return ends(a) === ends(b);
 }
 
 function transfersOf(former: Plan, next: Plan, { spec, peers, link }: PlanRequest): Transfer[] {

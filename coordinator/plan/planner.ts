@@ -7,7 +7,8 @@ import { chooseCodecs } from "./planner_codecs.ts";
 import { exactFits, exactLayout } from "./planner_exact.ts";
 import { capacityOf, infeasibility, roomiest } from "./planner_feasible.ts";
 import { CostModel } from "./planner_model.ts";
-import { predict, type Prediction } from "./planner_predict.ts";
+import { inOrderOfNaming } from "./planner_order.ts";
+import { predict, type PredictedStage, type Prediction } from "./planner_predict.ts";
 import { reasonsFor, suggestBatch } from "./planner_reasons.ts";
 import { type Judged, judged, refine } from "./planner_refine.ts";
 import { type Candidate, candidateOf, searchLayouts } from "./planner_search.ts";
@@ -46,7 +47,8 @@ export function plan(request: PlanRequest): Plan | Infeasible {
   if (refusal !== null) return refusal;
   const found = candidates(model, most, () => roomiest(capacities, most, model.layers).peers.length)
     .filter((candidate) => candidate.cost.seconds < Infinity);
-  return found.length === 0 ? unreachable(model) : planOf(settle(model, found));
+  if (found.length > 0) return planOf(inOrder(settle(model, found)));
+  return request.hiddenAlone === false ? plan({ ...request, hiddenAlone: true }) : unreachable(model);
 }
 
 /** The memories would do, but no line of peers that reach one another was found. */
@@ -81,18 +83,22 @@ export function depthMax(model: CostModel): number {
   return Math.min(wanted > 0 ? wanted : Infinity, model.peers, model.layers);
 }
 
-/** Layouts worth simulating, cheapest by the cost model first; at least one. */
+/** Layouts worth simulating, cheapest by the cost model first; none only if tabs in the background may hold no stage alone. */
 function candidates(model: CostModel, most: number, depthThatFits: () => number): Candidate[] {
   const exactly = model.request.config.n_stage > 0;
-  let found = searchLayouts(model, { most, exactly });
+  let found = withOptimum(model, searchLayouts(model, { most, exactly }), exactly ? most : null);
   for (let depth = most - 1; found.length === 0 && exactly && depth >= 1; depth--) {
     found = searchLayouts(model, { most: depth, exactly });
   }
   // Memory may demand a depth that is not tried for its speed.
   if (found.length === 0) found = searchLayouts(model, { most: depthThatFits(), exactly: true });
+  return found;
+}
+
+/** The same with the best layout of all before them, where it can be found exactly and is better. */
+function withOptimum(model: CostModel, found: Candidate[], stageCount: number | null): Candidate[] {
   if (!exactFits(model)) return found;
-  const stageCount = exactly ? found[0]!.stages.length : null;
-  const best = exactLayout(model, { below: found[0]!.cost.seconds, stageCount });
+  const best = exactLayout(model, { below: found[0]?.cost.seconds ?? Infinity, stageCount });
   if (best === null) return found;
   const candidate = candidateOf(model, best.stages.map(({ stage }) => stage));
   const options = best.stages.map(({ stage, option }) => stage.options.indexOf(option));
@@ -114,6 +120,28 @@ function settle(model: CostModel, found: readonly Candidate[]): Settled {
   const { schedules, prediction } = chooseSchedule(model, best, wanted);
   const { codecs, prediction: final } = chooseCodecs(model, best.candidate, prediction);
   return { model, candidate: best.candidate, prediction: final, codecs, schedules };
+}
+
+/** The same with peers that are alike in the order of their naming. */
+function inOrder(settled: Settled): Settled {
+  const { model, candidate, prediction } = settled;
+  const order = inOrderOfNaming(model, candidate.stages);
+  const renamed = new Map(candidate.stages.map((stage) => [
+    stage,
+    { ...stage, peers: stage.peers.map((peer) => order[peer]!) },
+  ]));
+  return {
+    ...settled,
+    candidate: {
+      ...candidate,
+      stages: candidate.stages.map((stage) => renamed.get(stage)!),
+      spares: candidate.spares.map((peer) => order[peer]!),
+    },
+    prediction: {
+      ...prediction,
+      stages: prediction.stages.map((it) => ({ ...it, stage: renamed.get(it.stage) ?? it.stage })),
+    },
+  };
 }
 
 function chooseSchedule(model: CostModel, { candidate, prediction }: Judged, wanted: ScheduleId | "auto") {
@@ -149,7 +177,10 @@ export function planOf(settled: Settled, held?: Held): Plan {
   };
 }
 
-/** The stages with every slot that memory has left, if a step is then worth it; with the slots they have otherwise. */
+/**
+ * The stages with every slot that memory has left, if a step is then worth it; with the slots they have otherwise. Links that
+ * were not measured are taken to be slow: a slot too many costs memory, a slot too few costs time until the next cut.
+ */
 function roomier(
   settled: Settled,
   holders: HolderStages,
@@ -159,8 +190,10 @@ function roomier(
   const wide = prediction.schedule === "dynamic" ? widened(model, holders) : null;
   if (wide === null) return same;
   const stages = prediction.stages.map((stage, s) => ({ ...stage, inflight: wide[s]!.inflight }));
-  const next = predict(model, candidate, "dynamic", { codecs, stages });
-  return next.seconds < prediction.seconds * SLOTS_GAIN ? { stages: wide, prediction: next } : same;
+  const judge = (list: readonly PredictedStage[]) =>
+    predict(model, candidate, "dynamic", { codecs, stages: list, doubtful: true }).seconds;
+  if (judge(stages) >= judge(prediction.stages) * SLOTS_GAIN) return same;
+  return { stages: wide, prediction: predict(model, candidate, "dynamic", { codecs, stages }) };
 }
 
 /** What the search would have settled on, had it found this layout: the same schedule and codecs as a former plan. */

@@ -14,7 +14,7 @@ export const HIDDEN_SHARE = 0.5;
 /** Cheapest first; each keeps less than the one before. */
 export const RECOMPUTE_MODES: readonly RecomputeId[] = ["none", "attention", "block"];
 /** What a mode computes again, as a share of the forward. */
-const RECOMPUTED: Readonly<Record<RecomputeId, number>> = { none: 0, attention: 0.2, block: 1 };
+export const RECOMPUTED: Readonly<Record<RecomputeId, number>> = { none: 0, attention: 0.2, block: 1 };
 /** Bytes of a value of a boundary tensor: 64 8-bit integers share one 16-bit scale. */
 export const BYTES_PER_VALUE: Readonly<Record<CodecId, number>> = { raw32: 4, f16s: 2, i8b64: 66 / 64 };
 /** Bytes of a parameter's summed gradient as replicas exchange it. */
@@ -157,8 +157,27 @@ export class CostModel {
     return 3 * overhead + layers / this.#share(peer);
   }
 
+  /** Whether nothing tells the links of two peers apart, those between the two included. */
+  sameLinks(a: number, b: number): boolean {
+    const same = (i: number, j: number) =>
+      this.#latency[i] === this.#latency[j] && this.#rate[i] === this.#rate[j];
+    for (let k = 0; k < this.peers; k++) {
+      if (k === a || k === b) continue;
+      const [from, to] = [k * this.peers, k];
+      if (!same(a * this.peers + to, b * this.peers + to) || !same(from + a, from + b)) return false;
+    }
+    return same(a * this.peers + b, b * this.peers + a);
+  }
+
   latency(from: number, to: number): number {
     return this.#latency[from * this.peers + to]!;
+  }
+
+  /** The longest that it may turn out to be. */
+  latencyMost(from: number, to: number): number {
+    const { peers, link } = this.request;
+    const most = from === to ? 0 : link(peers[from]!.id, peers[to]!.id)?.latencyMost ?? 0;
+    return Math.max(most, this.latency(from, to));
   }
 
   /** Seconds of one boundary tensor on a link; `forward` names the codec. */
@@ -223,8 +242,10 @@ export class CostModel {
     return bytes;
   }
 
-  /** The group on these layers, or null if some member's memory cannot hold them. */
+  /** The group on these layers, or null if some member's memory cannot hold them, or if it may not be on its own. */
   stage(peers: readonly number[], first: number, end: number): GroupStage | null {
+    const { hiddenAlone = true, peers: known } = this.request;
+    if (!hiddenAlone && peers.every((peer) => known[peer]!.hidden)) return null;
     const options: StageOption[] = [];
     for (const recompute of this.modes) {
       // A mode that keeps less is only worth its time if more micro-batches then fit.

@@ -32,6 +32,8 @@ export interface PredictOptions {
   jitter?: Jitter;
   /** Shares and caps to keep instead of the best ones. */
   stages?: readonly PredictedStage[];
+  /** With the longest latencies that there may be. Default false. */
+  doubtful?: boolean;
 }
 
 export function predict(
@@ -51,7 +53,7 @@ export function predict(
   };
   const simulation = simulatePipeline(schedule, simulatedStages(stages), {
     seconds: { F: remembered(seconds("F")), B: remembered(seconds("B")), W: remembered(seconds("W")) },
-    network: networkOf(model, stages, options.codecs),
+    network: networkOf(model, stages, options),
     // Only the dynamic order lets a weight gradient wait; the fixed ones run it with its backward.
     fusedBackward: false,
     ...(options.jitter === undefined ? {} : { jitter: options.jitter }),
@@ -94,13 +96,16 @@ function stepSeconds(model: CostModel, stages: readonly PredictedStage[], simula
 function networkOf(
   model: CostModel,
   stages: readonly PredictedStage[],
-  codecs: readonly BoundaryCodecs[] | undefined,
+  { codecs, doubtful = false }: PredictOptions,
 ): Network {
   const { codec_forward, codec_backward } = model.request.config;
   const at = stages.flatMap(({ stage }, index) => stage.peers.map((peer) => ({ peer, index })));
   return {
     mode: "duplex",
-    latency: (from, to) => model.latency(at[from]!.peer, at[to]!.peer),
+    latency: (from, to) => {
+      const [one, other] = [at[from]!.peer, at[to]!.peer];
+      return doubtful ? model.latencyMost(one, other) : model.latency(one, other);
+    },
     transfer: (from, to) => {
       const forth = at[from]!.index < at[to]!.index;
       const boundary = codecs?.[Math.min(at[from]!.index, at[to]!.index)];

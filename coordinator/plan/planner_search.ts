@@ -64,7 +64,9 @@ function startsOf(model: CostModel, capacities: readonly Capacity[], count: numb
     peers.toSorted((a, b) => speed(b) - speed(a) || a - b),
     peers.toSorted((a, b) => speed(b) * room(b) - speed(a) * room(a) || a - b),
   ].slice(model.peers <= SMALL_SWARM ? 0 : 1).map((order) => chain(model, order.slice(0, count)));
-  const roomy = roomiest(capacities, count, model.layers).peers;
+  const enough = roomiest(capacities, count, model.layers).peers;
+  // Where fewer would do, as many as are wanted.
+  const roomy = enough.length === count ? enough : roomiest(capacities, count, Infinity).peers;
   if (roomy.length === count) orders.push(roomy);
   return orders.flatMap((anchors) => {
     const start = startFrom(model, anchors.map((peer) => [peer]));

@@ -162,6 +162,9 @@ Deno.test("memory that is left becomes slots, where the dynamic order gains from
   assert.deepEqual(inflight(0.1), [32, 32, 32, 32]);
   // Without latency nothing is gained, so the memory stays the owner's.
   assert.ok(Math.max(...inflight(0)) <= 8, `${inflight(0)}`);
+  // A link that was not measured may be slow, and what a cut has too few of it lacks for good.
+  const unknown = planOf({ ...asked, link: () => ({ latency: 0, latencyMost: 0.1, bytesPerS: 1e8 }) });
+  assert.deepEqual(unknown.stages.map((stage) => stage.inflight), [32, 32, 32, 32]);
 });
 
 Deno.test("peers that cannot reach one another are not neighbours", () => {

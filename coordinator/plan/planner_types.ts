@@ -33,6 +33,8 @@ export interface PlannerPeer {
 /** One direction between two peers. */
 export interface PeerLink {
   latency: number;
+  /** What it may be where it was not measured: slots, which a cut keeps for good, are judged by it. Default: `latency`. */
+  latencyMost?: number;
   bytesPerS: number;
 }
 
@@ -57,6 +59,13 @@ export interface PlanRequest {
   codecs?: "auto";
   /** Seconds from the last sum to the commit: round trip to the coordinator, clip, AdamW. Default 0. */
   commitSeconds?: number;
+  /**
+   * Seconds for which everybody stops if the layers are cut as in `next`: states handed over, engines built anew. A change that
+   * leaves the cut alone does not cost them. Default: nothing but the transfers.
+   */
+  cutSeconds?(next: Pick<Plan, "stages">): number;
+  /** Whether tabs in the background may be a stage's only computing peers, if others could be. Default true. */
+  hiddenAlone?: boolean;
   /** Simulated operations that the search may spend; see planner.ts. */
   simulatedOps?: number;
 }

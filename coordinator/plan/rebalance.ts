@@ -7,7 +7,7 @@ import { diffPlans, heldBy, type PlanDiff } from "./plan_diff.ts";
 import { plan as planAnew, planOf, settledOn } from "./planner.ts";
 import { CostModel, type GroupStage } from "./planner_model.ts";
 import { boundaryMoves } from "./planner_moves.ts";
-import { predict, type PredictedStage } from "./planner_predict.ts";
+import { predict, type PredictedStage, type Prediction } from "./planner_predict.ts";
 import { type Budget, type Judged, refine } from "./planner_refine.ts";
 import type { Candidate } from "./planner_search.ts";
 import type { Plan, PlanRequest } from "./planner_types.ts";
@@ -74,7 +74,7 @@ export function rebalance(request: PlanRequest, plan: Plan, options: RebalanceOp
   const model = new CostModel(fixed);
   const budget = { left: request.simulatedOps ?? SIMULATED_OPS };
   const start = layoutOf(model, plan, budget);
-  const now = start === null ? Infinity : inForce(model, start, plan);
+  const now = (start === null ? null : inForce(model, start, plan))?.seconds ?? Infinity;
   const proposals = proposalsOf(model, plan, { start, now, budget, rungs: options.rungs ?? RUNGS });
   const chosen = choose(proposals, now, options.horizonSteps);
   const considered = proposals.map(({ rung, diff }) => ({
@@ -94,8 +94,8 @@ export function rebalance(request: PlanRequest, plan: Plan, options: RebalanceOp
   };
 }
 
-/** Seconds of a step with the plan's own shares and caps, at the speeds of the model. */
-function inForce(model: CostModel, { candidate }: Judged, plan: Plan): number {
+/** A step with the plan's own shares and caps, at the speeds of the model; null if a peer's micro-batches are nobody's. */
+function inForce(model: CostModel, { candidate }: Judged, plan: Plan): Prediction | null {
   const index = new Map(model.request.peers.map(({ id }, i) => [id, i]));
   const stages = plan.stages.map((stage, s): PredictedStage => {
     const present = stage.replicas.filter(({ peer }) => index.has(peer));
@@ -107,9 +107,7 @@ function inForce(model: CostModel, { candidate }: Judged, plan: Plan): number {
   const covered = stages.every(({ shares }) =>
     shares.reduce((sum, share) => sum + share.length, 0) === model.N
   );
-  return covered
-    ? predict(model, candidate, plan.schedule, { stages, codecs: plan.codecs }).seconds
-    : Infinity;
+  return covered ? predict(model, candidate, plan.schedule, { stages, codecs: plan.codecs }) : null;
 }
 
 interface Situation {
@@ -214,7 +212,12 @@ function staying(proposals: readonly Proposal[], now: number): string {
 
 /** What a step of the plan, as it is, would take at the request's speeds and links; infinite if a peer of it is missing. */
 export function secondsAt(request: PlanRequest, plan: Plan): number {
+  return predictionAt(request, plan)?.seconds ?? Infinity;
+}
+
+/** The same with everything that the simulator tells; null if a peer of the plan is missing, or has no memory for its stage. */
+export function predictionAt(request: PlanRequest, plan: Plan): Prediction | null {
   const model = new CostModel({ ...request, schedule: plan.schedule });
   const start = layoutOf(model, plan, { left: Infinity });
-  return start === null ? Infinity : inForce(model, start, plan);
+  return start === null ? null : inForce(model, start, plan);
 }

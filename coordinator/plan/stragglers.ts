@@ -74,7 +74,8 @@ function inverse(value: number): number {
   return 1 / value;
 }
 
-function median(values: readonly number[]): number {
+/** The middle one, or the mean of the two in the middle. */
+export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
   return (sorted[(sorted.length - 1) >> 1]! + sorted[sorted.length >> 1]!) / 2;
 }

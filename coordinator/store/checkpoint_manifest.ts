@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { readConfig } from "../../peer/model/config.ts";
 import { specOf } from "../../peer/model/layout.ts";
-import { charTokenizer } from "../../peer/model/tokenizer.ts";
+import { charTokenizer, VOCAB_MAX } from "../../peer/model/tokenizer.ts";
 import { messageOf, refuse, type Result, ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec, RunConfig, StageSpec } from "../../peer/wire/run.ts";
 
@@ -24,8 +24,10 @@ export interface CheckpointManifest {
   step: number;
   config: RunConfig;
   spec: ModelSpec;
-  /** Characters by token number. */
+  /** Characters by token number; with `tokenizer` the names that it gives its tokens. */
   vocab: string[];
+  /** File of the checkpoint with the tokenizer (Hugging Face's tokenizer.json); absent: one token per character. */
+  tokenizer?: string;
   /** The cut into stages that the files were written with. */
   stages: StageSpec[];
   files: CheckpointFile[];
@@ -47,6 +49,7 @@ const SCHEMA = v.strictObject({
   config: v.record(v.string(), v.unknown()),
   spec: v.record(v.string(), v.unknown()),
   vocab: v.array(v.string()),
+  tokenizer: v.optional(v.pipe(v.string(), v.check(isFileName, "not a plain file name"))),
   stages: v.array(v.strictObject({
     ...{ index: COUNT, firstLayer: COUNT, endLayer: COUNT },
     ...{ embed: v.boolean(), head: v.boolean() },
@@ -88,21 +91,35 @@ export function parseManifest(text: string): Result<CheckpointManifest> {
 function checkMeaning(raw: v.InferOutput<typeof SCHEMA>): Result<CheckpointManifest> {
   try {
     const config = readConfig(raw.config);
-    const { vocab } = charTokenizer(raw.vocab);
+    const { tokenizer, ...rest } = raw;
+    const vocab = tokenizer === undefined ? charTokenizer(raw.vocab).vocab : checkNames(raw.vocab);
     const spec = specOf(config, vocab.length);
     const problem = findMismatch(raw, spec);
     if (problem !== null) return refuse("bad-checkpoint", `manifest.json: ${problem}`);
-    return { ok: true, value: { ...raw, config, vocab, spec } };
+    const named = tokenizer === undefined ? {} : { tokenizer };
+    return { ok: true, value: { ...rest, ...named, config, vocab, spec } };
   } catch (error) {
     if (error instanceof ShoalError) return refuse("bad-checkpoint", `manifest.json: ${messageOf(error)}`);
     throw error;
   }
 }
 
+/** Names of a sub-word tokenizer's tokens. @throws {ShoalError} bad-checkpoint if there are none, too many, or two alike. */
+function checkNames(vocab: string[]): string[] {
+  if (vocab.length >= 1 && vocab.length <= VOCAB_MAX && new Set(vocab).size === vocab.length) return vocab;
+  throw new ShoalError(
+    "bad-checkpoint",
+    `vocab has ${vocab.length} names, or two alike; 1 to ${VOCAB_MAX} are possible`,
+  );
+}
+
 function findMismatch(raw: v.InferOutput<typeof SCHEMA>, spec: ModelSpec): string | null {
   const wrong = Object.entries(spec).find(([key, value]) => raw.spec[key] !== value);
   if (wrong) {
     return `spec.${wrong[0]} is ${JSON.stringify(raw.spec[wrong[0]])}, config and vocab say ${wrong[1]}`;
+  }
+  if (raw.tokenizer !== undefined && !raw.files.some((file) => file.name === raw.tokenizer)) {
+    return `tokenizer ${raw.tokenizer} is not among the files`;
   }
   if (new Set(raw.files.map((file) => file.name)).size !== raw.files.length) return "files repeat a name";
   if (raw.seed !== raw.config.seed) return `seed ${raw.seed} is not the configuration's`;

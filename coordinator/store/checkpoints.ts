@@ -10,6 +10,7 @@ import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec, StageSpec } from "../../peer/wire/run.ts";
 import {
   CHECKPOINT_FORMAT,
+  type CheckpointFile,
   type CheckpointManifest,
   isFileName,
   type ManifestInput,
@@ -25,6 +26,7 @@ const KEEP_DEFAULT = 3;
 const MANIFEST_BYTES_MAX = 16 << 20;
 /** Names that Hugging Face's tools look for; the shards themselves are named by stageFileName. */
 const LLAMA_CONFIG_NAME = "config.json";
+const TOKENIZER_NAME = "tokenizer.json";
 const SHARD_INDEX_NAME = "model.safetensors.index.json";
 
 export interface NamedBytes {
@@ -80,21 +82,58 @@ export async function writeCheckpoint(
 ): Promise<string> {
   const parent = checkpointsDir(runDir);
   const path = join(parent, folderName(content.step));
-  const temporary = join(parent, `.writing-${folderName(content.step)}`);
   const files = [...content.files, ...describe(content, path)];
-  const manifest = manifestOf(content, files);
+  const manifest = manifestOf(content, files.map(infoOf));
+  await place(path, async (temporary) => {
+    await writeAll(temporary, [...files, manifest], options.writeFile ?? writeDurably);
+  });
+  await removeOldest(parent, folderName(content.step), options.keep ?? KEEP_DEFAULT);
+  return path;
+}
+
+/**
+ * Writes a checkpoint whose files are made one after the other, so that no two of them are in memory at once. Other checkpoints of
+ * the run stay. An error of `files` leaves nothing behind.
+ * @throws {ShoalError} storage-full, bad-checkpoint, or what `files` throws.
+ */
+export async function writeCheckpointStream(
+  runDir: string,
+  content: Omit<CheckpointContent, "files"> & { files: AsyncIterable<NamedBytes> },
+): Promise<string> {
+  const path = join(checkpointsDir(runDir), folderName(content.step));
+  const { spec } = content.manifest;
+  await place(path, async (temporary) => {
+    const infos: CheckpointFile[] = [];
+    const places = new Map<string, string>();
+    const write = async (file: NamedBytes) => {
+      infos.push(infoOf(file));
+      await writeDurably(join(temporary, file.name), file.bytes);
+    };
+    for await (const file of content.files) {
+      for (const { tensors } of shardsOf([file], path)) {
+        for (const name of tensors.tensors.keys()) if (!places.has(name)) places.set(name, file.name);
+      }
+      await write(file);
+    }
+    for (const file of descriptions(spec, (name) => places.get(name), path)) await write(file);
+    await writeAll(temporary, [manifestOf(content, infos)], writeDurably);
+  });
+  return path;
+}
+
+/** Fills a folder under a temporary name and puts it in place once it is complete. */
+async function place(path: string, fill: (temporary: string) => Promise<void>): Promise<void> {
+  const temporary = join(dirname(path), `.writing-${basename(path)}`);
   try {
     await removeIfThere(temporary);
     await Deno.mkdir(temporary, { recursive: true });
-    await writeAll(temporary, [...files, manifest], options.writeFile ?? writeDurably);
+    await fill(temporary);
     await replace(temporary, path);
   } catch (error) {
     // The first error is the one to report; whatever remains is removed before the next attempt.
     await removeIfThere(temporary).catch(() => {});
     throw storageError(error, path);
   }
-  await removeOldest(parent, folderName(content.step), options.keep ?? KEEP_DEFAULT);
-  return path;
 }
 
 /**
@@ -102,17 +141,43 @@ export async function writeCheckpoint(
  * @throws {ShoalError} bad-checkpoint naming what is wrong.
  */
 export async function readCheckpoint(path: string): Promise<Checkpoint> {
-  const text = await readBounded(path, MANIFEST_NAME, MANIFEST_BYTES_MAX);
-  const manifest = parseManifest(new TextDecoder().decode(text));
-  if (!manifest.ok) throw bad(path, manifest.reason);
+  const manifest = await readManifest(path);
   const files: NamedBytes[] = [];
-  for (const { name, bytes, sha256 } of manifest.value.files) {
+  for (const { name, bytes, sha256 } of manifest.files) {
     const content = await readBounded(path, name, bytes);
     if (content.length !== bytes) throw bad(path, `${name} has ${content.length} bytes instead of ${bytes}`);
     if (hashOf(content) !== sha256) throw bad(path, `${name} differs from its SHA-256`);
     files.push({ name, bytes: content });
   }
-  return { path, manifest: manifest.value, files };
+  return { path, manifest, files };
+}
+
+/** The manifest alone; what it says of the files is not verified. @throws {ShoalError} bad-checkpoint */
+export async function readManifest(path: string): Promise<CheckpointManifest> {
+  const text = await readBounded(path, MANIFEST_NAME, MANIFEST_BYTES_MAX);
+  const manifest = parseManifest(new TextDecoder().decode(text));
+  if (!manifest.ok) throw bad(path, manifest.reason);
+  return manifest.value;
+}
+
+/** Adds the text of a tokenizer.json to what a checkpoint holds; without one it is a model of characters. */
+export function withTokenizer(content: CheckpointContent, json: string | undefined): CheckpointContent {
+  if (json === undefined) return content;
+  const file = { name: TOKENIZER_NAME, bytes: new TextEncoder().encode(json) };
+  const manifest = { ...content.manifest, tokenizer: file.name };
+  return { ...content, files: [...content.files, file], manifest };
+}
+
+/** Text of the checkpoint's tokenizer file, verified; null for a model of characters. @throws {ShoalError} bad-checkpoint */
+export async function readTokenizer(
+  path: string,
+  { tokenizer, files }: CheckpointManifest,
+): Promise<string | null> {
+  const file = files.find(({ name }) => name === tokenizer);
+  if (file === undefined) return null;
+  const content = await readBounded(path, file.name, file.bytes);
+  if (hashOf(content) !== file.sha256) throw bad(path, `${file.name} differs from its SHA-256`);
+  return new TextDecoder().decode(content);
 }
 
 /**
@@ -176,25 +241,39 @@ function shardsOf(files: readonly NamedBytes[], path: string): Shard[] {
 
 /** The two descriptions by which Hugging Face's tools find the weights in the shards. */
 function describe(content: CheckpointContent, path: string): NamedBytes[] {
-  const { spec } = content.manifest;
+  const shards = shardsOf(content.files, path);
+  const shardOf = (name: string) => shards.find((shard) => shard.tensors.tensors.has(name))?.name;
+  return descriptions(content.manifest.spec, shardOf, path);
+}
+
+function descriptions(
+  spec: ModelSpec,
+  shardOf: (name: string) => string | undefined,
+  path: string,
+): NamedBytes[] {
+  const weightMap = stageLayout(spec, wholeModel(spec)).tensors.map(({ name }) => {
+    const shard = shardOf(name);
+    if (shard === undefined) throw bad(path, `no file contains tensor ${name}`);
+    return [name, shard];
+  });
+  const index = {
+    metadata: { total_size: 4 * paramCount(spec) },
+    weight_map: Object.fromEntries(weightMap),
+  };
   return [
     { name: LLAMA_CONFIG_NAME, bytes: jsonBytes(llamaConfig(spec)) },
-    { name: SHARD_INDEX_NAME, bytes: jsonBytes(shardIndex(spec, shardsOf(content.files, path), path)) },
+    { name: SHARD_INDEX_NAME, bytes: jsonBytes(index) },
   ];
 }
 
-function shardIndex(spec: ModelSpec, shards: readonly Shard[], path: string) {
-  const { tensors } = stageLayout(spec, wholeModel(spec));
-  const weightMap = tensors.map(({ name }) => {
-    const shard = shards.find((shard) => shard.tensors.tensors.has(name));
-    if (!shard) throw bad(path, `no file contains tensor ${name}`);
-    return [name, shard.name];
-  });
-  const metadata = { total_size: 4 * paramCount(spec) };
-  return { metadata, weight_map: Object.fromEntries(weightMap) };
+function infoOf({ name, bytes }: NamedBytes): CheckpointFile {
+  return { name, bytes: bytes.length, sha256: hashOf(bytes) };
 }
 
-function manifestOf(content: CheckpointContent, files: readonly NamedBytes[]): NamedBytes {
+function manifestOf(
+  content: Pick<CheckpointContent, "step" | "manifest">,
+  files: readonly CheckpointFile[],
+): NamedBytes {
   const wrong = files.find(({ name }) => !isFileName(name) || name === MANIFEST_NAME);
   if (wrong) {
     throw bad("the checkpoint to be written", `${JSON.stringify(wrong.name)} cannot be a file's name`);
@@ -203,7 +282,7 @@ function manifestOf(content: CheckpointContent, files: readonly NamedBytes[]): N
     format: CHECKPOINT_FORMAT,
     step: content.step,
     ...content.manifest,
-    files: files.map(({ name, bytes }) => ({ name, bytes: bytes.length, sha256: hashOf(bytes) })),
+    files: [...files],
   };
   const bytes = jsonBytes(manifest);
   // What would not be accepted at resume must fail now, while the state still exists.

@@ -92,20 +92,21 @@ export class PeerCore {
     if (instance.adopt === null || step >= instance.adopt.step) instance.adopt = { step, hash };
   }
 
-  #onOpen({ gen, step, pass }: PeerEvent & { type: "open" }): void {
+  #onOpen({ gen, step, pass, lossScale }: PeerEvent & { type: "open" }): void {
     const s = this.state;
     const order = roundOrder(pass, step);
     if (gen !== s.gen || s.instances.length === 0) return;
     if (s.open === null || order > s.open.order || (order === s.open.order && gen > s.open.gen)) {
-      s.open = { pass, step, order, gen };
+      s.open = { pass, step, order, gen, ...(lossScale === undefined ? {} : { lossScale }) };
     }
   }
 
-  #onCommit({ cut, step, gradNormSq, hashes }: PeerEvent & { type: "commit" }): void {
+  #onCommit({ cut, step, gradNormSq, hashes, skip }: PeerEvent & { type: "commit" }): void {
     const s = this.state;
     // A gap would mean that a commit was never sent; what follows it could not be applied.
     if (cut !== s.view?.cut || step > s.committed || hashes.length !== s.view.stages.length) return;
-    if (s.instances.length > 0) s.commits[step] ??= { gradNormSq, hashes };
+    const info = { gradNormSq, hashes, ...(skip === true ? { skip } : {}) };
+    if (s.instances.length > 0) s.commits[step] ??= info;
     s.committed = Math.max(s.committed, step + 1);
   }
 

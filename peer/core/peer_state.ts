@@ -33,6 +33,8 @@ export type Job =
     kind: OpKind;
     microBatch: number;
     slot: number | null;
+    /** Exponent of the stage's loss scale in this step, where there is one. */
+    lossScale?: number;
   }
   /** Adds up one's own shard of the stage's gradient. */
   | {
@@ -66,6 +68,8 @@ export type Job =
     gradNormSq: number;
     upload: boolean;
     keep: number;
+    /** The step is passed over: it changes neither parameters nor moments. */
+    skip?: boolean;
   }
   | { job: "export"; cut: number; step: number; stage: number }
   /** Takes the state back from the GPU's optimizer; the result's hash is the state's. */
@@ -105,8 +109,8 @@ export interface FrameOut {
 
 export type PeerEvent =
   | { type: "view"; view: View; source: StateSource | null }
-  | { type: "open"; gen: number; step: number; pass: Pass }
-  | { type: "commit"; cut: number; step: number; gradNormSq: number; hashes: string[] }
+  | { type: "open"; gen: number; step: number; pass: Pass; lossScale?: number[] }
+  | { type: "commit"; cut: number; step: number; gradNormSq: number; hashes: string[]; skip?: boolean }
   | { type: "snapshot"; cut: number; step: number; stage: number }
   | { type: "adopt"; cut: number; step: number; stage: number; hash: string }
   | { type: "send-total"; cut: number; step: number; stage: number; to: string }
@@ -218,6 +222,7 @@ export interface Instance {
 export interface CommitInfo {
   gradNormSq: number;
   hashes: string[];
+  skip?: boolean;
 }
 
 export interface PeerState {
@@ -237,7 +242,7 @@ export interface PeerState {
   linkFailures: Record<string, number>;
   instances: Instance[];
   /** The newest round opened. */
-  open: { pass: Pass; step: number; order: number; gen: number } | null;
+  open: { pass: Pass; step: number; order: number; gen: number; lossScale?: number[] } | null;
   arrived: Arrived[];
   jobs: Job[];
   /** Stages to be let go of as soon as no job runs on them; "all" = everything. */

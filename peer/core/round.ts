@@ -1,14 +1,19 @@
 // One round of one stage instance: how it begins, which operation is next over all instances, and what follows from a
 // finished one. Training rounds follow the schedule's executor; evaluation rounds run forward only. Mutates the plain state
 // it is given; sends nothing that a data dependency does not ask for.
+import type { Pass } from "../wire/control.ts";
 import { assert } from "../wire/errors.ts";
 import { ownerOf, roundOrder } from "../wire/view.ts";
 import {
   activationArrived,
+  dueRank,
   gradientArrived,
+  KIND_RANK,
+  type NextOp,
   nextOp,
   opDone,
   progressFromView,
+  takeOver,
 } from "../schedule/executor.ts";
 import type {
   Arrived,
@@ -22,9 +27,6 @@ import type {
 } from "./peer_state.ts";
 
 type OpJob = Job & { job: "op" };
-
-/** Backward first (it frees memory and feeds the neighbour), then forward, then the weight gradients that fill gaps. */
-const KIND_RANK = { B: 0, F: 1, W: 2 };
 
 /** Begins what the instance is due for: the open round, or a committed step that it has not got yet. */
 export function beginIfDue(state: PeerState, instance: Instance, out: PeerEffect[]): void {
@@ -48,6 +50,8 @@ function createWork(
 ): StepWork {
   const computes = compute && instance.microBatches.length > 0;
   const progress = computes ? progressFromView(state.view!, instance.plan.index, state.id) : null;
+  // Others had begun when the view was amended, and finish the step in the dynamic order.
+  if (progress !== null && state.open?.gen !== state.gen) takeOver(progress, []);
   return {
     ...{ step, progress, takenOver: [], losses: {}, lossesTold: 0, parts: [], partGen: -1 },
     ...{ shards: [], reducingGen: -1, shardGen: -1 },
@@ -104,16 +108,35 @@ export function deliver(state: PeerState, instance: Instance, frame: Arrived): v
 /** The next operation of this peer, or null while everything waits for a frame. */
 export function chooseOp(state: PeerState): OpJob | null {
   const found: OpJob[] = [];
-  for (const instance of state.instances) {
-    if (instance.engine !== "ready" || instance.applying || instance.step === null) continue;
-    const base = { job: "op" as const, cut: state.view!.cut, gen: state.gen, step: instance.step };
+  const able = state.instances.filter((it) => it.engine === "ready" && !it.applying && it.step !== null);
+  const due = Math.min(...able.map((it) => rankOf(it) ?? Infinity));
+  for (const instance of able) {
+    const base = { job: "op" as const, cut: state.view!.cut, gen: state.gen, step: instance.step! };
     const stage = instance.plan.index;
     const evaluation = nextEvaluation(instance);
-    const next = evaluation ?? (instance.work?.progress && nextOp(instance.work.progress));
-    if (next) found.push({ ...base, pass: evaluation === null ? "train" : "eval", stage, ...next });
+    const next = evaluation ?? nextTraining(instance, due);
+    const pass = evaluation === null ? "train" as const : "eval" as const;
+    if (next !== null) found.push({ ...base, pass, stage, ...next, ...scaleOf(state, stage, pass) });
   }
   found.sort((a, b) => KIND_RANK[a.kind] - KIND_RANK[b.kind] || a.microBatch - b.microBatch);
   return found[0] ?? null;
+}
+
+/** The loss scale is a training round's, and said when it is opened. */
+function scaleOf({ open }: PeerState, stage: number, pass: Pass): Pick<OpJob, "lossScale"> {
+  const lossScale = pass === "train" ? open?.lossScale?.[stage] : undefined;
+  return lossScale === undefined ? {} : { lossScale };
+}
+
+/** A placed schedule orders all of a peer's stages together: whoever is not due waits, even for an operation that is not ready. */
+function nextTraining(instance: Instance, due: number): NextOp | null {
+  const progress = instance.work?.progress ?? null;
+  const rank = rankOf(instance);
+  return progress === null || (rank !== null && rank > due) ? null : nextOp(progress);
+}
+
+function rankOf({ work }: Instance): number | null {
+  return work?.progress ? dueRank(work.progress) : null;
 }
 
 function nextEvaluation({ evaluation }: Instance): { kind: "F"; microBatch: number; slot: null } | null {

@@ -90,7 +90,7 @@ function seal(state: PeerState, { work, plan }: Instance): void {
 /** The step is committed: apply what the commit names, or fetch it. */
 function followCommit(state: PeerState, instance: Instance, out: PeerEffect[]): void {
   const work = instance.work!;
-  const { gradNormSq, hashes } = state.commits[work.step]!;
+  const { gradNormSq, hashes, ...rest } = state.commits[work.step]!;
   const stage = instance.plan.index;
   const hash = hashes[stage]!;
   if (work.total === "logged" && work.hash === hash) {
@@ -98,7 +98,7 @@ function followCommit(state: PeerState, instance: Instance, out: PeerEffect[]): 
     const learning = instance.plan.replicas.some((replica) => replica.learning === true);
     const keep = learning ? LOG_STEPS_LEARNING : LOG_STEPS;
     const upload = instance.microBatches.length > 0 && instance.engine === "ready";
-    return push(state, { job: "apply", step: work.step, stage, gradNormSq, upload, keep });
+    return push(state, { job: "apply", step: work.step, stage, gradNormSq, upload, keep, ...rest });
   }
   const waits = work.total === "none" || work.total === "summed" || work.total === "logged";
   const known = work.wanted;

@@ -2,7 +2,15 @@
 // Implementations: wgsl.ts (GPU kernels) and cpu.ts (double-precision twins). Neither knows peers, links or steps.
 import type { StepOptions } from "../exact/optimizer.ts";
 import type { StageState } from "../exact/state.ts";
-import type { CodecId, Encoded, ModelSpec, OptimizerId, RecomputeId, StageSpec } from "../wire/run.ts";
+import type {
+  CodecId,
+  DtypeId,
+  Encoded,
+  ModelSpec,
+  OptimizerId,
+  RecomputeId,
+  StageSpec,
+} from "../wire/run.ts";
 
 /** What a stage is built from. B = batchSize sequences of T = spec.block_size tokens form one micro-batch. */
 export interface StageBuild {
@@ -15,6 +23,8 @@ export interface StageBuild {
   codecBackward: CodecId;
   /** What B computes again instead of keeping it in the slot. Default none. */
   recompute?: RecomputeId;
+  /** How activations are kept, where the engine can; others keep f32, which agrees within f16's tolerance. Default f32. */
+  dtype?: DtypeId;
   /** gpu: with room for the state on the device, if the engine can. Default exact. */
   optimizer?: OptimizerId;
 }
@@ -66,6 +76,8 @@ export interface StageOptimizer {
   facts(microBatches: number): Promise<GradientFacts>;
   /** One step with the sum that facts() was asked of last, on a state of `step` committed steps. */
   apply(step: number, options: StepOptions): Promise<void>;
+  /** Passes over the step instead: only the exponents follow its sum (passOver of peer/exact/optimizer.ts). */
+  passOver(step: number, options: StepOptions): Promise<void>;
   /** The state as it is now. */
   read(): Promise<StateValues>;
 }
@@ -81,6 +93,12 @@ export interface StageEngine {
   backward(slot: number, gradient: Encoded | null): Promise<Encoded | null>;
   /** W: flat f32 weight gradient (layout order, mean over this micro-batch's tokens); frees `slot`. */
   weightGrad(slot: number): Promise<Float32Array>;
+  /**
+   * Present in engines that keep gradients in halves: B scales its gradient by 2^exponent before it keeps any of it, B and W
+   * give theirs without it. Holds from the next B on, until it is said anew; no micro-batch may be between its B and its W. A
+   * slot of which anything was beyond a half's range gives a weight gradient with at least one value that is not finite.
+   */
+  scaleLoss?(exponent: number): void;
   /** Present in engines that can, if they were built with optimizer gpu. */
   readonly optimizer?: StageOptimizer;
   /** Bytes, predicted from the shapes; equals what was allocated. */

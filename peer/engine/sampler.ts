@@ -7,41 +7,44 @@ import type { StageParams } from "../../shaders/reference/stage.ts";
 import type { BlockParams } from "../../shaders/reference/block.ts";
 import { headDim, stageLayout, wholeModel } from "../model/layout.ts";
 import { randomStream } from "../model/random.ts";
-import type { RandomStream } from "../model/random.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
 import type { ModelSpec } from "../wire/run.ts";
+import { checkDrawOptions, type DrawOptions, drawToken } from "./sampler_draw.ts";
+import {
+  addInPlace,
+  attendHead,
+  type Cache,
+  multiplyRows,
+  normaliseRows,
+  swigluRows,
+} from "./sampler_math.ts";
 
-export interface SampleOptions {
+export interface SampleOptions extends DrawOptions {
   /** Tokens to write. */
   count: number;
-  /** Divides the logits; 0 always takes the likeliest token. */
-  temperature: number;
-  /** Only the k likeliest tokens may be drawn; 0 allows all. */
-  topK: number;
   seed: number;
 }
 
 export interface Sampler {
   /**
-   * The tokens that follow `prompt`, without the prompt. A prompt longer than block_size is cut at the front. When the
-   * window is full, its newer half is read again at positions 0.. and writing goes on, so the model always sees between
-   * block_size / 2 and block_size tokens at one extra pass per half window.
-   * @throws {ShoalError} usage for an empty prompt, a token outside the vocabulary, or an option out of range.
+   * The tokens that follow `prompt`, one by one, without the prompt. A prompt longer than block_size is cut at the front. When
+   * the window is full, its newer half is read again at positions 0.. and writing goes on, so the model always sees between
+   * block_size / 2 and block_size tokens at one extra pass per half window. One text at a time: beginning another ends it.
+   * @throws {ShoalError} usage, at once, for an empty prompt, a token outside the vocabulary, or an option out of range.
    */
+  write(prompt: readonly number[], options: SampleOptions): Generator<number, void, void>;
+  /** All tokens of `write`. */
   generate(prompt: readonly number[], options: SampleOptions): number[];
   /** Logits [n, V] after each of n <= block_size tokens. */
   logits(tokens: readonly number[]): Float32Array;
 }
 
+/** Tokens of a prompt that go through a layer together: its weights are then read once for all of them. */
+const PROMPT_ROWS = 16;
+
 /** @param params Flat parameters of the whole model as a single stage (layout of `wholeModel(spec)`); not copied. */
 export function createSampler(spec: ModelSpec, params: Float32Array): Sampler {
   return new CpuSampler(spec, params);
-}
-
-/** Rotated keys, and values, of the window: each [T, Hk D]. */
-interface Cache {
-  keys: Float32Array;
-  values: Float32Array;
 }
 
 class CpuSampler implements Sampler {
@@ -52,6 +55,8 @@ class CpuSampler implements Sampler {
   readonly #scores: Float64Array;
   /** Tokens whose keys and values the caches hold, oldest first. */
   #window: number[] = [];
+  /** Number of the text that the caches belong to. */
+  #text = 0;
 
   constructor(spec: ModelSpec, params: Float32Array) {
     const wanted = stageLayout(spec, wholeModel(spec)).size, T = spec.block_size, D = headDim(spec);
@@ -72,30 +77,45 @@ class CpuSampler implements Sampler {
   }
 
   generate(prompt: readonly number[], options: SampleOptions): number[] {
-    checkOptions(options);
+    return [...this.write(prompt, options)];
+  }
+
+  write(prompt: readonly number[], options: SampleOptions): Generator<number, void, void> {
+    if (!(Number.isInteger(options.count) && options.count >= 0)) {
+      throw new ShoalError(
+        "usage",
+        `cannot sample with count ${options.count}; use a whole number of at least 0`,
+      );
+    }
+    checkDrawOptions(options);
     const last = prompt.at(-1);
     if (last === undefined) throw new ShoalError("usage", "the prompt has 0 tokens; give at least one");
     this.#checkTokens(prompt);
+    return this.#continue(prompt, last, options);
+  }
+
+  *#continue(prompt: readonly number[], last: number, options: SampleOptions): Generator<number, void, void> {
+    const text = ++this.#text;
     const next = randomStream([options.seed]);
     this.#restart(prompt.slice(-this.#spec.block_size, -1));
-    const written: number[] = [];
     let token = last;
-    while (written.length < options.count) {
+    for (let written = 0; written < options.count; written++) {
       token = drawToken(this.#head(this.#append(token)), options, next);
-      written.push(token);
+      yield token;
+      assert(text === this.#text, "another text was begun with this sampler");
     }
-    return written;
   }
 
   logits(tokens: readonly number[]): Float32Array {
-    const { vocab_size: V, block_size: T } = this.#spec;
+    const { block_size: T } = this.#spec;
     if (tokens.length > T) {
       throw new ShoalError("usage", `${tokens.length} tokens do not fit a window of ${T}`);
     }
     this.#checkTokens(tokens);
+    this.#text++;
     this.#restart([]);
-    const out = new Float32Array(tokens.length * V);
-    tokens.forEach((token, i) => out.set(this.#head(this.#append(token)), i * V));
+    const out = new Float32Array(tokens.length * this.#spec.vocab_size);
+    tokens.forEach((token, i) => out.set(this.#head(this.#append(token)), i * this.#spec.vocab_size));
     return out;
   }
 
@@ -112,32 +132,47 @@ class CpuSampler implements Sampler {
 
   #restart(tokens: readonly number[]): void {
     this.#window = [];
-    for (const token of tokens) this.#append(token);
+    for (let at = 0; at < tokens.length; at += PROMPT_ROWS) this.#read(tokens.slice(at, at + PROMPT_ROWS));
   }
 
   /** Reads one more token; returns the output of the last block, [C]. */
   #append(token: number): Float32Array {
-    const T = this.#spec.block_size, C = this.#spec.n_embd;
-    // The half is less than T, so the inner appends never come here again.
+    const T = this.#spec.block_size;
     if (this.#window.length === T) this.#restart(this.#window.slice(T - Math.floor(T / 2)));
+    return this.#read([token]);
+  }
+
+  /** Reads tokens for which the window has room; returns the outputs of the last block, [n, C]. */
+  #read(tokens: readonly number[]): Float32Array {
+    const C = this.#spec.n_embd, { embedding } = this.#params;
+    assert(embedding, "the whole model has an embedding");
     const position = this.#window.length;
-    this.#window.push(token);
-    assert(this.#params.embedding, "the whole model has an embedding");
-    const x = this.#params.embedding.slice(token * C, (token + 1) * C);
+    const x = new Float32Array(tokens.length * C);
+    tokens.forEach((token, i) => x.set(embedding.subarray(token * C, (token + 1) * C), i * C));
     this.#params.blocks.forEach((block, i) => this.#block(block, x, { cache: this.#caches[i]!, position }));
+    this.#window.push(...tokens);
     return x;
   }
 
-  /** One block on one row; adds both residual branches to x in place. */
+  /** One block on rows that follow one another; adds both residual branches to x in place. */
   #block(p: BlockParams<Float32Array>, x: Float32Array, at: { cache: Cache; position: number }): void {
-    const { n_inner: I, norm_eps } = this.#spec;
-    const qkv = matvec(p.qkv, normalise(x, p.attentionNorm, norm_eps));
-    this.#rotate(qkv, at.position);
-    addTo(x, matvec(p.project, this.#attend(qkv, at)));
-    const gateUp = matvec(p.gateUp, normalise(x, p.mlpNorm, norm_eps));
-    const act = new Float32Array(I);
-    for (let i = 0; i < I; i++) act[i] = gateUp[i]! / (1 + Math.exp(-gateUp[i]!)) * gateUp[I + i]!;
-    addTo(x, matvec(p.down, act));
+    const { n_inner: I, n_embd: C, norm_eps } = this.#spec, rows = x.length / C;
+    const qkv = multiplyRows(p.qkv, normaliseRows(x, p.attentionNorm, norm_eps), rows);
+    addInPlace(x, multiplyRows(p.project, this.#attend(qkv, rows, at), rows));
+    const gateUp = multiplyRows(p.gateUp, normaliseRows(x, p.mlpNorm, norm_eps), rows);
+    addInPlace(x, multiplyRows(p.down, swigluRows(gateUp, I), rows));
+  }
+
+  /** Rotates the rows' queries and keys, stores keys and values, and attends row by row; returns [rows, H D]. */
+  #attend(qkv: Float32Array, rows: number, { cache, position }: { cache: Cache; position: number }) {
+    const { n_head: H } = this.#spec, D = headDim(this.#spec);
+    const out = new Float32Array(rows * H * D), length = qkv.length / rows;
+    for (let r = 0; r < rows; r++) {
+      const row = qkv.subarray(r * length, (r + 1) * length);
+      this.#rotate(row, position + r);
+      this.#attendRow(row, cache, { position: position + r, out: out.subarray(r * H * D, (r + 1) * H * D) });
+    }
+    return out;
   }
 
   #rotate(qkv: Float32Array, position: number): void {
@@ -152,103 +187,24 @@ class CpuSampler implements Sampler {
     }
   }
 
-  /** Stores the row's keys and values, then attends over all cached rows; returns [H D]. */
-  #attend(qkv: Float32Array, { cache, position }: { cache: Cache; position: number }): Float32Array {
+  #attendRow(
+    qkv: Float32Array,
+    cache: Cache,
+    { position, out }: { position: number; out: Float32Array },
+  ): void {
     const { n_head: H, n_kv_head: Hk } = this.#spec, D = headDim(this.#spec), width = Hk * D;
     cache.keys.set(qkv.subarray(H * D, H * D + width), position * width);
     cache.values.set(qkv.subarray(H * D + width), position * width);
-    const out = new Float32Array(H * D);
     for (let h = 0; h < H; h++) {
-      const head = { first: Math.floor(h * Hk / H) * D, width, rows: position + 1 };
+      const head = { first: Math.floor(h * Hk / H) * D, width, rows: position + 1, scores: this.#scores };
       const query = qkv.subarray(h * D, (h + 1) * D);
-      attendHead(query, cache, { ...head, scores: this.#scores, out: out.subarray(h * D, (h + 1) * D) });
+      attendHead(query, cache, { ...head, out: out.subarray(h * D, (h + 1) * D) });
     }
-    return out;
   }
 
-  /** Final norm and head: [C] to [V]. */
+  /** Final norm and head of one row: [C] to [V]. */
   #head(x: Float32Array): Float32Array {
     assert(this.#params.norm && this.#params.head, "the whole model has a norm and a head");
-    return matvec(this.#params.head, normalise(x, this.#params.norm, this.#spec.norm_eps));
+    return multiplyRows(this.#params.head, normaliseRows(x, this.#params.norm, this.#spec.norm_eps), 1);
   }
-}
-
-interface HeadPlace {
-  /** Of the head's vector in a cached row, and the length of such a row. */
-  first: number;
-  width: number;
-  /** Cached rows so far. */
-  rows: number;
-  scores: Float64Array;
-  /** Result, [D]. */
-  out: Float32Array;
-}
-
-function attendHead(query: Float32Array, { keys, values }: Cache, place: HeadPlace): void {
-  const { first, width, rows, scores, out } = place;
-  const D = query.length, scale = 1 / Math.sqrt(D);
-  let max = -Infinity, sum = 0;
-  for (let s = 0; s < rows; s++) {
-    let score = 0;
-    for (let d = 0; d < D; d++) score += query[d]! * keys[s * width + first + d]!;
-    scores[s] = score * scale;
-    if (scores[s]! > max) max = scores[s]!;
-  }
-  for (let s = 0; s < rows; s++) sum += scores[s] = Math.exp(scores[s]! - max);
-  for (let d = 0; d < D; d++) {
-    let value = 0;
-    for (let s = 0; s < rows; s++) value += scores[s]! * values[s * width + first + d]!;
-    out[d] = value / sum;
-  }
-}
-
-/** w x for w [out, in]; sums in double precision, rounded once. */
-function matvec(w: Float32Array, x: Float32Array): Float32Array {
-  const K = x.length;
-  const out = new Float32Array(w.length / K);
-  for (let n = 0; n < out.length; n++) {
-    let sum = 0;
-    for (let k = 0; k < K; k++) sum += w[n * K + k]! * x[k]!;
-    out[n] = sum;
-  }
-  return out;
-}
-
-function normalise(x: Float32Array, weight: Float32Array, eps: number): Float32Array {
-  let squares = 0;
-  for (let c = 0; c < x.length; c++) squares += x[c]! * x[c]!;
-  const scale = 1 / Math.sqrt(squares / x.length + eps);
-  return x.map((value, c) => value * scale * weight[c]!);
-}
-
-function addTo(target: Float32Array, values: Float32Array): void {
-  for (let i = 0; i < target.length; i++) target[i]! += values[i]!;
-}
-
-function checkOptions({ count, temperature, topK }: SampleOptions): void {
-  const wrong = !(Number.isInteger(count) && count >= 0)
-    ? `count ${count}; use a whole number of at least 0`
-    : !(temperature >= 0 && temperature < Infinity)
-    ? `temperature ${temperature}; use a number of at least 0`
-    : !(Number.isInteger(topK) && topK >= 0)
-    ? `topK ${topK}; use a whole number, 0 for no limit`
-    : null;
-  if (wrong !== null) throw new ShoalError("usage", `cannot sample with ${wrong}`);
-}
-
-/**
- * Draws from softmax(logits / temperature) over the topK likeliest tokens; ties go to the lower token. One draw of the
- * stream per call, so the text for a seed does not depend on topK or temperature more than it must.
- */
-function drawToken(logits: Float32Array, { temperature, topK }: SampleOptions, next: RandomStream): number {
-  const uniform = next() / 2 ** 32;
-  const order = Array.from(logits.keys()).sort((a, b) => logits[b]! - logits[a]! || a - b);
-  const likeliest = order[0]!;
-  if (temperature === 0) return likeliest;
-  const allowed = topK === 0 ? order : order.slice(0, topK);
-  const weights = allowed.map((token) => Math.exp((logits[token]! - logits[likeliest]!) / temperature));
-  let left = uniform * weights.reduce((sum, weight) => sum + weight, 0);
-  const drawn = weights.findIndex((weight) => (left -= weight) < 0);
-  // Rounding may leave a crumb after the last weight, and diverged parameters make every weight NaN.
-  return drawn < 0 ? likeliest : allowed[drawn]!;
 }

@@ -78,6 +78,34 @@ for (const block_size of [1, 5, 6]) {
   });
 }
 
+Deno.test("a long prompt, read many tokens at a time, gives what the uncached forward gives", () => {
+  const model = { ...spec, block_size: 50 }, params = randomParams(model);
+  const sampler = createSampler(model, params);
+  // 37 tokens are two whole portions and a rest; greedy text then depends on every cached row.
+  const prompt = Array.from({ length: 37 }, (_, i) => (i * i + 3 * i) % 11);
+  const written = sampler.generate(prompt, { ...options, temperature: 0 });
+  assert.deepEqual(written, referenceGreedy(model, params, prompt));
+  const whole = [...prompt, ...written.slice(0, 13)];
+  assert(relativeError(sampler.logits(whole), reference(model, params, whole)) < 2e-6);
+});
+
+Deno.test("tokens come one by one, as many as are asked for and no more work", () => {
+  const sampler = createSampler(spec, randomParams(spec));
+  const text = sampler.generate([1, 2], options);
+  const begun = sampler.write([1, 2], options);
+  assert.deepEqual([begun.next().value, begun.next().value], text.slice(0, 2));
+  begun.return();
+  assert.deepEqual(
+    sampler.generate([1, 2], options),
+    text,
+    "a text that was cut short left something behind",
+  );
+  const first = sampler.write([1, 2], options);
+  first.next();
+  sampler.write([3], options).next();
+  assert.throws(() => first.next(), /another text was begun/);
+});
+
 Deno.test("a seed decides the text, whatever was written before", () => {
   const sampler = createSampler(spec, randomParams(spec));
   const text = sampler.generate([1, 2], options);
@@ -142,5 +170,6 @@ Deno.test("misuse is refused with a code and the value", () => {
     /^usage: .*temperature NaN/,
   );
   assert.match(code(() => sampler.generate([1], { ...options, topK: 0.5 })), /^usage: .*topK 0.5/);
+  assert.match(code(() => sampler.write([1], { ...options, topP: 0 })), /^usage: .*topP 0/);
   assert.deepEqual(sampler.generate([1], { ...options, count: 0 }), []);
 });

@@ -4,9 +4,11 @@ import { arenaLimits } from "../gpu/arena.ts";
 import type { GpuDevice } from "../gpu/device.ts";
 import { tokenLookup } from "../gpu/kernels/embedding.ts";
 import { type MatmulChoice, matmulTraits, presumedChoice } from "../gpu/kernels/matmul.ts";
+import { scaleFactors } from "../gpu/kernels/halves.ts";
 import { rotaryTable } from "../gpu/kernels/rotary.ts";
 import { Program } from "../gpu/program.ts";
 import { blockTensor, weightsInBackward } from "../model/block_tensors.ts";
+import { inHalves } from "../model/stage_tensors.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
 import type { Encoded } from "../wire/run.ts";
 import type {
@@ -22,7 +24,14 @@ import { WgslOptimizer } from "./wgsl_optimizer.ts";
 import { addGradientName } from "./wgsl_optimizer_plan.ts";
 import { type SlotName, slotTensor } from "./wgsl_names.ts";
 import { partName } from "./wgsl_params.ts";
-import { backwardName, forwardName, planStage, type StageProgram, weightGradName } from "./wgsl_plan.ts";
+import {
+  backwardName,
+  boundaryTensor,
+  forwardName,
+  planStage,
+  type StageProgram,
+  weightGradName,
+} from "./wgsl_plan.ts";
 
 /** What a slot holds, in the order of a micro-batch's life. */
 type SlotState = "free" | "forward done" | "backward done";
@@ -46,6 +55,7 @@ export async function createWgslEngine(
   const program = await Program.build(gpu, stage.plan);
   const { T, D } = stage.planning;
   program.upload("angles", bytesOf(rotaryTable(T, D, build.spec.rope_theta)));
+  if (inHalves(stage.planning)) program.upload("scales", bytesOf(scaleFactors(0)));
   return new WgslEngine(gpu, stage, program);
 }
 
@@ -62,6 +72,7 @@ class WgslEngine implements StageEngine {
   readonly #summed = new Set<number>();
   /** The optimizer on the GPU has the state: gradients that make room are summed, not read back. */
   #sums = false;
+  #lossExponent = 0;
   #tail: Promise<unknown> = Promise.resolve();
 
   constructor(gpu: GpuDevice, stage: StageProgram, program: Program) {
@@ -133,7 +144,8 @@ class WgslEngine implements StageEngine {
       const shape = this.#stage.backwardShape;
       assert(build.stage.head === (gradient === null), "exactly the last stage is given no gradient");
       if (gradient) {
-        const { upload } = decodePlan(shape, blockTensor(planning, slot)("dx", planning.layers));
+        const dx = boundaryTensor(planning, blockTensor(planning, slot)("dx", planning.layers));
+        const { upload } = decodePlan(shape, dx);
         this.#program.upload(upload, fromEncoded(shape, gradient));
       }
       await this.#makeRoom();
@@ -173,6 +185,16 @@ class WgslEngine implements StageEngine {
     this.#summed.add(slot);
   }
 
+  scaleLoss(exponent: number): void {
+    if (exponent === this.#lossExponent || !inHalves(this.#stage.planning)) return;
+    this.#lossExponent = exponent;
+    // A device that is lost shows in the operation that follows.
+    void this.#alone(() => {
+      this.#program.upload("scales", bytesOf(scaleFactors(exponent)));
+      return Promise.resolve();
+    }).catch(() => undefined);
+  }
+
   memory(): StageMemory {
     return this.#stage.memory;
   }
@@ -195,7 +217,8 @@ class WgslEngine implements StageEngine {
     } else {
       assert(input.activation, `stage ${build.stage.index} needs an activation [${R}, C]`);
       const shape = this.#stage.forwardShape;
-      const { upload } = decodePlan(shape, blockTensor(this.#stage.planning, slot)("x", 0));
+      const { planning } = this.#stage;
+      const { upload } = decodePlan(shape, boundaryTensor(planning, blockTensor(planning, slot)("x", 0)));
       this.#program.upload(upload, fromEncoded(shape, input.activation));
     }
     if (head) this.#uploadIds(slotTensor(slot, "targets"), input.targets);

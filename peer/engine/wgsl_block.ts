@@ -3,10 +3,13 @@
 import { attentionKernels } from "../gpu/kernels/attention.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
 import { type BlockTensor, blockTensor, qkvGradient, recomputeOf } from "../model/block_tensors.ts";
+import { inHalves } from "../model/stage_tensors.ts";
 import { layerWeights, qkvWidth, type SlotName, type StagePlanning } from "./wgsl_names.ts";
 import {
   gainGrad,
-  matmul,
+  inwardMatmul,
+  keptKernel,
+  keptMatmul,
   rmsnorm,
   rmsnormBackward,
   rotate,
@@ -35,7 +38,7 @@ export function blockForward(p: StagePlanning, slot: SlotName, layer: number): D
     ...attend(p, slot, layer),
     ...gate(p, slot, layer),
     swiglu(p, t("gate up"), t("act")),
-    matmul(p, "nt", { M: R, N: C, K: I, a: t("act"), b: down, residual: t("middle"), out }),
+    keptMatmul(p, "nt", { M: R, N: C, K: I, a: t("act"), b: down, residual: t("middle"), out }),
   ];
 }
 
@@ -44,13 +47,13 @@ function attend(p: StagePlanning, slot: SlotName, layer: number): DispatchPlan[]
   const { R, C, D } = p;
   const t = names(p, slot, layer);
   const w = layerWeights(p, "params", layer);
-  const { forward: spec, overrides } = attentionKernels(D, p.software);
+  const { forward: spec, overrides } = attentionKernels(D, p.software, inHalves(p));
   const tensors = { qkv: t("qkv"), out: t("attended"), lse: t("lse") };
   return [
     rmsnorm(p, { x: t("x"), gain: w.attentionNorm, rstd: t("attention rstd"), y: "normed" }),
-    matmul(p, "nt", { M: R, N: qkvWidth(p), K: C, a: "normed", b: w.qkv, out: t("qkv") }),
+    keptMatmul(p, "nt", { M: R, N: qkvWidth(p), K: C, a: "normed", b: w.qkv, out: t("qkv") }),
     rotate(p, t("qkv")),
-    { spec, params: attentionParams(p), overrides, tensors },
+    { spec: keptKernel(p, spec), params: attentionParams(p), overrides, tensors },
   ];
 }
 
@@ -60,12 +63,12 @@ function gate(p: StagePlanning, slot: SlotName, layer: number): DispatchPlan[] {
   const t = names(p, slot, layer);
   const w = layerWeights(p, "params", layer);
   return [
-    matmul(p, "nt", {
+    keptMatmul(p, "nt", {
       ...{ M: R, N: C, K: H * D, a: t("attended"), b: w.project },
       ...{ residual: t("x"), out: t("middle") },
     }),
     rmsnorm(p, { x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd"), y: "normed" }),
-    matmul(p, "nt", { M: R, N: 2 * I, K: C, a: "normed", b: w.gateUp, out: t("gate up") }),
+    keptMatmul(p, "nt", { M: R, N: 2 * I, K: C, a: "normed", b: w.gateUp, out: t("gate up") }),
   ];
 }
 
@@ -83,15 +86,15 @@ export function blockBackward(p: StagePlanning, slot: number, layer: number): Di
   const w = layerWeights(p, "params", layer);
   const dout = blockTensor(p, slot)("dx", layer + 1);
   return [
-    matmul(p, "nn", { M: R, N: I, K: C, a: dout, b: w.down, out: t("act") }),
+    keptMatmul(p, "nn", { M: R, N: I, K: C, a: dout, b: w.down, out: t("act") }),
     swigluBackward(p, t("gate up"), t("act")),
-    matmul(p, "nn", { M: R, N: C, K: 2 * I, a: t("gate up"), b: w.gateUp, out: "dnormed" }),
+    inwardMatmul(p, { M: R, N: C, K: 2 * I, a: t("gate up"), b: w.gateUp, out: "dnormed" }),
     rmsnormBackward(p, {
       ...{ dy: "dnormed", x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd") },
       ...{ dres: dout, dx: t("dmiddle"), partial: t("mlp partial") },
     }),
     ...attentionBackward(p, slot, layer),
-    matmul(p, "nn", {
+    inwardMatmul(p, {
       ...{ M: R, N: C, K: qkvWidth(p), b: w.qkv },
       ...{ a: qkvGradient(p, slot, layer), out: "dnormed" },
     }),
@@ -107,16 +110,16 @@ function attentionBackward(p: StagePlanning, slot: number, layer: number): Dispa
   const { R, C, H, D } = p;
   const t = names(p, slot, layer);
   const { project } = layerWeights(p, "params", layer);
-  const { queryGrad, keyValueGrad, overrides } = attentionKernels(D, p.software);
+  const { queryGrad, keyValueGrad, overrides } = attentionKernels(D, p.software, inHalves(p));
   const params = attentionParams(p);
   const tensors = {
     ...{ qkv: t("qkv"), out: t("attended"), dout: "dnormed", lse: t("lse"), angles: "angles" },
     ...{ delta: "delta", dqkv: qkvGradient(p, slot, layer) },
   };
   return [
-    matmul(p, "nn", { M: R, N: H * D, K: C, a: t("dmiddle"), b: project, out: "dnormed" }),
-    { spec: queryGrad, params, overrides, tensors },
-    { spec: keyValueGrad, params, overrides, tensors },
+    inwardMatmul(p, { M: R, N: H * D, K: C, a: t("dmiddle"), b: project, out: "dnormed" }),
+    { spec: keptKernel(p, queryGrad), params, overrides, tensors },
+    { spec: keptKernel(p, keyValueGrad), params, overrides, tensors },
   ];
 }
 

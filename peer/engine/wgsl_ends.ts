@@ -6,7 +6,7 @@ import type { TensorRef } from "../gpu/arena.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
 import { EMBEDDING_NAME } from "../model/layout.ts";
 import { blockTensor, weightsInBackward } from "../model/block_tensors.ts";
-import { distinctTokensMax } from "../model/stage_tensors.ts";
+import { distinctTokensMax, inHalves } from "../model/stage_tensors.ts";
 import {
   headName,
   type SlotName,
@@ -17,17 +17,20 @@ import {
   vocabularyTiles,
   weightSlice,
 } from "./wgsl_names.ts";
-import { gainGrad, matmul, rmsnorm, rmsnormBackward } from "./wgsl_ops.ts";
+import { gainGrad, keptKernel, matmul, narrow, rmsnorm, rmsnormBackward, widen } from "./wgsl_ops.ts";
 
 const FINAL_NORM = "model.norm.weight";
 
 /** Each part of the table fills the rows whose token lies in it. */
 export function embeddingForward(p: StagePlanning, slot: SlotName): DispatchPlan[] {
-  return vocabularyParts(p, "params", EMBEDDING_NAME).map(({ from, count, slice }) => ({
+  const x = blockTensor(p, slot)("x", 0);
+  const halves = inHalves(p);
+  const parts = vocabularyParts(p, "params", EMBEDDING_NAME).map(({ from, count, slice }) => ({
     spec: embeddingForwardSpec,
     params: { R: p.R, C: p.C, vocabOffset: from, count },
-    tensors: { tokens: slotTensor(slot, "tokens"), table: slice, out: blockTensor(p, slot)("x", 0) },
+    tensors: { tokens: slotTensor(slot, "tokens"), table: slice, out: halves ? "dnormed" : x },
   }));
+  return halves ? [...parts, narrow(p, { from: "dnormed", to: x, gradient: false })] : parts;
 }
 
 /** Where the head shares the table its gradient covers every row; else only the rows of tokens that occur are written. */
@@ -39,21 +42,36 @@ export function embeddingClears(p: StagePlanning): TensorRef[] {
 /** Adds to what the head's gradient, or clearing, has left in the table's gradient. */
 export function embeddingWeightGrad(p: StagePlanning, slot: number): DispatchPlan[] {
   const E = distinctTokensMax(p);
-  return vocabularyParts(p, "gradient", EMBEDDING_NAME).map(({ from, count, slice }) => ({
+  const dx = blockTensor(p, slot)("dx", 0);
+  const halves = inHalves(p);
+  const parts = vocabularyParts(p, "gradient", EMBEDDING_NAME).map(({ from, count, slice }) => ({
     spec: embeddingWeightGradSpec,
     params: { R: p.R, C: p.C, E, vocabOffset: from, count },
-    tensors: { lookup: slotTensor(slot, "lookup"), dout: blockTensor(p, slot)("dx", 0), dtable: slice },
+    tensors: { lookup: slotTensor(slot, "lookup"), dout: halves ? "dnormed" : dx, dtable: slice },
   }));
+  const overflow = slotTensor(slot, "overflow");
+  return halves ? [widen(p, { from: dx, to: "dnormed", overflow }), ...parts] : parts;
 }
 
-/** Final norm of the last x into `normed`. */
-function finalNorm(p: StagePlanning, slot: SlotName): DispatchPlan {
-  return rmsnorm(p, {
+/** What the head multiplies: in f32, also where activations are kept in halves. */
+function finalNormed(p: StagePlanning): TensorRef {
+  return inHalves(p) ? "final normed" : "normed";
+}
+
+/** Final norm of the last x into what the head multiplies. */
+function finalNorm(p: StagePlanning, slot: SlotName): DispatchPlan[] {
+  const norm = rmsnorm(p, {
     x: blockTensor(p, slot)("x", p.layers),
     gain: weightSlice(p, "params", { first: FINAL_NORM }),
     rstd: slotTensor(slot, "final rstd"),
     y: "normed",
   });
+  return [norm, ...widenFinal(p, slot, "normed")];
+}
+
+function widenFinal(p: StagePlanning, slot: SlotName, from: TensorRef): DispatchPlan[] {
+  if (!inHalves(p)) return [];
+  return [widen(p, { from, to: finalNormed(p), overflow: slotTensor(slot, "overflow") })];
 }
 
 /** The final norm's output -> `logits` [R, count] of one tile of the vocabulary. */
@@ -77,8 +95,11 @@ export function headForward(p: StagePlanning, slot: SlotName): DispatchPlan[] {
     },
   });
   return [
-    finalNorm(p, slot),
-    ...vocabularyTiles(p, "params", headName(p)).flatMap((rows) => [logits(p, rows, "normed"), fold(rows)]),
+    ...finalNorm(p, slot),
+    ...vocabularyTiles(p, "params", headName(p)).flatMap((rows) => [
+      logits(p, rows, finalNormed(p)),
+      fold(rows),
+    ]),
     { spec: sumRowsSpec, params: { R }, tensors: { values: "losses", mean: "loss" } },
   ];
 }
@@ -92,12 +113,13 @@ function logitGrad(
   return [
     logits(p, rows, normed),
     {
-      spec: headLogitGradSpec,
+      spec: keptKernel(p, headLogitGradSpec),
       params: { R: p.R, tile: rows.count, vocabOffset: rows.from },
       tensors: {
         targets: slotTensor(slot, "targets"),
         lse: slotTensor(slot, "head lse"),
         logits: "logits",
+        ...(inHalves(p) ? { scales: "scales" } : {}),
       },
     },
   ];
@@ -108,15 +130,16 @@ export function headBackward(p: StagePlanning, slot: number): DispatchPlan[] {
   const { R, C } = p;
   const t = blockTensor(p, slot);
   const gradients = vocabularyTiles(p, "gradient", headName(p));
+  const normed = finalNormed(p);
   return [
-    finalNorm(p, slot),
+    ...finalNorm(p, slot),
     ...vocabularyTiles(p, "params", headName(p)).flatMap((rows, i) => [
-      ...logitGrad(p, slot, { rows, normed: "normed" }),
+      ...logitGrad(p, slot, { rows, normed }),
       matmul(p, "nn", {
         ...{ M: R, N: C, K: rows.count, a: "logits", b: rows.slice, out: "dnormed" },
         accumulate: rows.from > 0,
       }),
-      ...(weightsInBackward(p.build) ? [headTileGrad(p, gradients[i]!, "normed")] : []),
+      ...(weightsInBackward(p.build) ? [headTileGrad(p, gradients[i]!, normed)] : []),
     ]),
     rmsnormBackward(p, {
       ...{ dy: "dnormed", x: t("x", p.layers), gain: weightSlice(p, "params", { first: FINAL_NORM }) },
@@ -137,11 +160,13 @@ function headTileGrad(p: StagePlanning, rows: VocabularyRows, normed: TensorRef)
 /** The head's gradient, tile by tile. B has left the final norm's output in the place of the last x. */
 export function headWeightGrad(p: StagePlanning, slot: number): DispatchPlan[] {
   const gradients = vocabularyTiles(p, "gradient", headName(p));
-  const normed = blockTensor(p, slot)("x", p.layers);
-  return vocabularyTiles(p, "params", headName(p)).flatMap((rows, i) => [
+  const kept = blockTensor(p, slot)("x", p.layers);
+  const normed = inHalves(p) ? finalNormed(p) : kept;
+  const tiles = vocabularyTiles(p, "params", headName(p)).flatMap((rows, i) => [
     ...logitGrad(p, slot, { rows, normed }),
     headTileGrad(p, gradients[i]!, normed),
   ]);
+  return [...widenFinal(p, slot, kept), ...tiles];
 }
 
 export function finalGainGrad(p: StagePlanning, slot: number): DispatchPlan {

@@ -2,26 +2,52 @@
 // It decides no order of operations (wgsl_block.ts, wgsl_ends.ts do) and touches no device.
 import type { TensorRef } from "../gpu/arena.ts";
 import { productDispatches, type ProductTensors } from "../gpu/products.ts";
+import { narrowSpec, ScaleFactor, unscaleGradientSpec, widenSpec } from "../gpu/kernels/halves.ts";
+import type { KernelSpec } from "../gpu/kernel.ts";
 import { type MatmulLayout, type MatmulShape, pickMatmul } from "../gpu/kernels/matmul.ts";
 import { rmsnormGainGradSpec, rmsnormKernels } from "../gpu/kernels/rmsnorm.ts";
 import { rotaryKernel } from "../gpu/kernels/rotary.ts";
 import { swigluKernels } from "../gpu/kernels/swiglu.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
 import { gainBlocks } from "../model/block_tensors.ts";
+import { inHalves } from "../model/stage_tensors.ts";
+import { assert } from "../wire/errors.ts";
 import type { StagePlanning } from "./wgsl_names.ts";
+import { type ParamPart, partName } from "./wgsl_params.ts";
+
+/** Values of one vector; halves are stored and parameters padded in fours. */
+const LANES = 4;
 
 /** out [M, N] from a and b, whose shapes follow from the layout. */
 export type MatmulPlan = MatmulShape & Omit<ProductTensors, "slices">;
 
-/** One dispatch; K is never cut. */
+/** The kernel for tensors that are kept from F to W, as this stage keeps them. */
+export function keptKernel(p: StagePlanning, spec: KernelSpec): KernelSpec {
+  if (!inHalves(p)) return spec;
+  assert(spec.halves, `${spec.name} has no form in halves`);
+  return spec.halves;
+}
+
+/** One dispatch; K is never cut. What the product's tensors are stored in is said by `storage`. */
 export function matmul(p: StagePlanning, layout: MatmulLayout, product: MatmulPlan): DispatchPlan {
   const { spec } = pickMatmul(layout, product, p.matmul);
   return productDispatches({ spec, slices: 1 }, product, product)[0]!;
 }
 
-/** A weight gradient of a block, aᵀ·b: in slices of K where that was measured to be quicker, which takes two dispatches. */
+/** A product from a kept tensor to a kept one. */
+export function keptMatmul(p: StagePlanning, layout: "nn" | "nt", product: MatmulPlan): DispatchPlan {
+  return matmul(p, layout, { ...product, storage: inHalves(p) ? "halves" : "floats" });
+}
+
+/** The input gradient of a product from a kept gradient, for a norm or attention to read: in f32. */
+export function inwardMatmul(p: StagePlanning, product: MatmulPlan): DispatchPlan {
+  return matmul(p, "nn", { ...product, storage: inHalves(p) ? "halves_in" : "floats" });
+}
+
+/** A weight gradient of a block, aᵀ·b of two kept tensors: in slices of K where that was measured to be quicker, which takes two dispatches. */
 export function weightMatmul(p: StagePlanning, product: MatmulPlan): DispatchPlan[] {
-  const kernel = pickMatmul("tn", product, p.matmul);
+  const shape = { ...product, storage: inHalves(p) ? "halves_both" as const : "floats" as const };
+  const kernel = pickMatmul("tn", shape, p.matmul);
   return productDispatches(kernel, product, { ...product, slices: "slices" });
 }
 
@@ -30,7 +56,8 @@ export function rmsnorm(
   p: StagePlanning,
   tensors: { x: TensorRef; gain: TensorRef; rstd: TensorRef; y: TensorRef },
 ): DispatchPlan {
-  return { spec: rmsnormKernels(p.C, p.software).forward, params: { R: p.R, C: p.C, eps: p.eps }, tensors };
+  const spec = keptKernel(p, rmsnormKernels(p.C, p.software).forward);
+  return { spec, params: { R: p.R, C: p.C, eps: p.eps }, tensors };
 }
 
 /** Input gradient of a norm, and its gain's gradient by blocks of rows; x becomes the norm's output. */
@@ -48,7 +75,7 @@ export function rmsnormBackward(
   },
 ): DispatchPlan {
   return {
-    spec: rmsnormKernels(p.C, p.software).backward,
+    spec: keptKernel(p, rmsnormKernels(p.C, p.software).backward),
     params: { R: p.R, C: p.C, residual: t.dres === undefined ? 0 : 1 },
     tensors: { ...t, dres: t.dres ?? t.dy },
   };
@@ -60,16 +87,52 @@ export function gainGrad(p: StagePlanning, partial: TensorRef, dgain: TensorRef)
 }
 
 /** Rotates q and k in place, by their position. */
-export function rotate({ R, T, H, Hk, D }: StagePlanning, qkv: TensorRef): DispatchPlan {
+export function rotate(p: StagePlanning, qkv: TensorRef): DispatchPlan {
+  const { R, T, H, Hk, D } = p;
   const params = { R, T, H, Hk, D, direction: 1 };
-  return { spec: rotaryKernel(D), params, tensors: { angles: "angles", qkv } };
+  return { spec: keptKernel(p, rotaryKernel(D)), params, tensors: { angles: "angles", qkv } };
 }
 
-export function swiglu({ R, I }: StagePlanning, gateUp: TensorRef, out: TensorRef): DispatchPlan {
-  return { spec: swigluKernels(I).forward, params: { R, I }, tensors: { gate_up: gateUp, out } };
+export function swiglu(p: StagePlanning, gateUp: TensorRef, out: TensorRef): DispatchPlan {
+  const { R, I } = p;
+  const spec = keptKernel(p, swigluKernels(I).forward);
+  return { spec, params: { R, I }, tensors: { gate_up: gateUp, out } };
 }
 
 /** In place: `gateUp` becomes its gradient, and `act`, which holds the output's gradient, the output. */
-export function swigluBackward({ R, I }: StagePlanning, gateUp: TensorRef, act: TensorRef): DispatchPlan {
-  return { spec: swigluKernels(I).backward, params: { R, I }, tensors: { gate_up: gateUp, act } };
+export function swigluBackward(p: StagePlanning, gateUp: TensorRef, act: TensorRef): DispatchPlan {
+  const { R, I } = p;
+  const spec = keptKernel(p, swigluKernels(I).backward);
+  return { spec, params: { R, I }, tensors: { gate_up: gateUp, act } };
+}
+
+/** The [R, C] values in `from`, f32, become kept ones, times the loss scale for a gradient. Only for a stage in halves. */
+export function narrow(
+  p: StagePlanning,
+  t: { from: TensorRef; to: TensorRef; gradient: boolean },
+): DispatchPlan {
+  const params = { count: p.R * p.C / LANES, factor: t.gradient ? ScaleFactor.up : ScaleFactor.none };
+  return { spec: narrowSpec, params, tensors: { values: t.from, scales: "scales", halves: t.to } };
+}
+
+/** The kept [R, C] values in `from` in f32; of a gradient that leaves the stage sane ones, without the loss scale. */
+export function widen(
+  p: StagePlanning,
+  t: { from: TensorRef; to: TensorRef; overflow: TensorRef; leaves?: boolean },
+): DispatchPlan {
+  const { leaves = false } = t;
+  const factor = leaves ? ScaleFactor.down : ScaleFactor.none;
+  const params = { count: p.R * p.C / LANES, factor, guard: leaves ? 1 : 0 };
+  const tensors = { halves: t.from, scales: "scales", values: t.to, overflow: t.overflow };
+  return { spec: widenSpec, params, tensors };
+}
+
+/** Takes the loss scale out of the whole weight gradient; nothing for a stage in f32. */
+export function unscaleGradient(p: StagePlanning, overflow: TensorRef): DispatchPlan[] {
+  if (!inHalves(p)) return [];
+  return p.parts.map((part: ParamPart) => ({
+    spec: unscaleGradientSpec,
+    params: { count: part.size / LANES, factor: ScaleFactor.down, first: part.index === 0 ? 1 : 0 },
+    tensors: { scales: "scales", overflow, gradient: partName("gradient", part) },
+  }));
 }

@@ -18,6 +18,7 @@ import {
   addGradientName,
   CLEAR_SUM,
   NORM,
+  PASS_OVER,
   READ_EXPONENTS,
   readName,
   type StateSide,
@@ -105,9 +106,17 @@ export class WgslOptimizer implements StageOptimizer {
   }
 
   async apply(step: number, options: StepOptions): Promise<void> {
+    await this.#end(STEP, step, options);
+  }
+
+  async passOver(step: number, options: StepOptions): Promise<void> {
+    await this.#end(PASS_OVER, step, options);
+  }
+
+  async #end(operation: string, step: number, options: StepOptions): Promise<void> {
     await this.#bench.alone(async () => {
       this.#bench.program.upload("factors", bytesOf(factorValues(step, options)));
-      await this.#bench.program.run(STEP);
+      await this.#bench.program.run(operation);
     });
   }
 

@@ -32,6 +32,7 @@ export type StateSide = typeof STATE_SIDES[number];
 export const CLEAR_SUM = "clear sum";
 export const NORM = "norm";
 export const STEP = "step";
+export const PASS_OVER = "pass over";
 export const READ_EXPONENTS = "read exponents";
 
 export function addGradientName(slot: number): string {
@@ -63,7 +64,8 @@ export function optimizerOperations(p: StagePlanning): Map<string, OperationPlan
   return new Map<string, OperationPlan>([
     [CLEAR_SUM, { clears: [...all("sum"), COUNTERS], dispatches: [] }],
     [NORM, { dispatches: normDispatches(p), readback: "facts" }],
-    [STEP, { dispatches: stepDispatches(p) }],
+    [STEP, { dispatches: [exponentsDispatch(p), ...stepDispatches(p)] }],
+    [PASS_OVER, { dispatches: [exponentsDispatch(p)] }],
     [READ_EXPONENTS, { dispatches: [], readback: "exponents" }],
     ...STATE_SIDES.map((side): [string, OperationPlan] => [
       readName(side),
@@ -95,7 +97,7 @@ function blocksIn(blocks: readonly Block[], { offset, size }: ParamPart) {
 }
 
 function stepDispatches(p: StagePlanning): DispatchPlan[] {
-  const updates = p.parts.map((part): DispatchPlan => ({
+  return p.parts.map((part): DispatchPlan => ({
     spec: adamwSpec,
     params: { count: part.size / VECTOR, granule: part.offset / GROUP_ALIGNMENT },
     tensors: {
@@ -103,11 +105,9 @@ function stepDispatches(p: StagePlanning): DispatchPlan[] {
       ...{ weights: partName("params", part), m: partName("m", part), v: partName("v", part) },
     },
   }));
+}
+
+function exponentsDispatch(p: StagePlanning): DispatchPlan {
   const tensors = { factors: "factors", peaks: "peaks", exponents: "exponents" };
-  const exponents = {
-    spec: gradientExponentsSpec,
-    params: { count: stageBlockCount(p.layout) },
-    tensors,
-  };
-  return [exponents, ...updates];
+  return { spec: gradientExponentsSpec, params: { count: stageBlockCount(p.layout) }, tensors };
 }

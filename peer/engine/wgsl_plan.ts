@@ -1,10 +1,12 @@
 // The whole program of a stage: tensors, and per slot the operations F, B and W; pure, so memory is known before a
 // device exists. Each operation is one pass and, where something leaves the GPU, one readback.
-import type { OperationPlan, ProgramPlan } from "../gpu/program.ts";
+import type { TensorRef } from "../gpu/arena.ts";
+import type { DispatchPlan, OperationPlan, ProgramPlan } from "../gpu/program.ts";
 import { blockTensor, weightsInBackward } from "../model/block_tensors.ts";
 import { wgslMemory } from "../model/stage_memory.ts";
 import { type BoundaryShape, boundaryShapes, stageTensors } from "../model/stage_tensors.ts";
 import type { StageBuild, StageMemory } from "./engine.ts";
+import { inHalves } from "../model/stage_tensors.ts";
 import { blockAgain, blockBackward, blockForward, blockWeightGrad } from "./wgsl_block.ts";
 import { decodePlan, encodePlan } from "./wgsl_codec.ts";
 import {
@@ -16,7 +18,14 @@ import {
   headForward,
   headWeightGrad,
 } from "./wgsl_ends.ts";
-import { type AdapterTraits, planningOf, type SlotName, type StagePlanning } from "./wgsl_names.ts";
+import {
+  type AdapterTraits,
+  planningOf,
+  type SlotName,
+  slotTensor,
+  type StagePlanning,
+} from "./wgsl_names.ts";
+import { narrow, unscaleGradient, widen } from "./wgsl_ops.ts";
 import {
   addGradient,
   addGradientName,
@@ -82,13 +91,12 @@ function addOptimizer(p: StagePlanning, operations: Map<string, OperationPlan>):
 /** Tokens or the decoded activation -> x 0 -> ... -> the loss or the encoded last x. */
 function forwardPlan(p: StagePlanning, slot: SlotName, shape: BoundaryShape): OperationPlan {
   const { embed, head } = p.build.stage;
-  const first = embed
-    ? embeddingForward(p, slot)
-    : decodePlan(shape, blockTensor(p, slot)("x", 0)).dispatches;
+  const t = blockTensor(p, slot);
+  const first = embed ? embeddingForward(p, slot) : enter(p, shape, { to: t("x", 0), gradient: false });
   const blocks = layersOf(p).flatMap((layer) => blockForward(p, slot, layer));
   const last = head
     ? { dispatches: headForward(p, slot), readback: "loss" }
-    : encodePlan(shape, blockTensor(p, slot)("x", p.layers));
+    : leave(p, shape, { from: t("x", p.layers), slot, gradient: false });
   return { dispatches: [...first, ...blocks, ...last.dispatches], readback: [last.readback] };
 }
 
@@ -100,19 +108,52 @@ function backwardPlan(p: StagePlanning, slot: number, shape: BoundaryShape): Ope
   const { embed, head } = p.build.stage;
   const t = blockTensor(p, slot);
   const weights = weightsInBackward(p.build);
-  const last = head ? headBackward(p, slot) : decodePlan(shape, t("dx", p.layers)).dispatches;
+  const last = head ? headBackward(p, slot) : enter(p, shape, { to: t("dx", p.layers), gradient: true });
   const blocks = layersOf(p).reverse().flatMap((layer) => [
     ...blockAgain(p, slot, layer),
     ...blockBackward(p, slot, layer),
     ...(weights ? blockWeightGrad(p, slot, layer) : []),
   ]);
   const ends = weights ? endWeightGrads(p, slot) : { clears: [], dispatches: [] };
-  const first = embed ? undefined : encodePlan(shape, t("dx", 0));
+  const first = embed ? undefined : leave(p, shape, { from: t("dx", 0), slot, gradient: true });
+  const overflow = slotTensor(slot, "overflow");
   return {
-    clears: ends.clears,
-    dispatches: [...last, ...blocks, ...ends.dispatches, ...(first?.dispatches ?? [])],
+    clears: [...ends.clears, ...(inHalves(p) ? [overflow] : [])],
+    dispatches: [
+      ...[...last, ...blocks, ...ends.dispatches, ...(first?.dispatches ?? [])],
+      ...(weights ? unscaleGradient(p, overflow) : []),
+    ],
     ...(first ? { readback: [first.readback] } : {}),
   };
+}
+
+/** The tensor that a boundary's codec works on: f32 also where the stage keeps halves. */
+export function boundaryTensor(p: StagePlanning, kept: string): string {
+  return inHalves(p) ? "dnormed" : kept;
+}
+
+/** What came from another stage, decoded -> the kept tensor `to`. */
+function enter(
+  p: StagePlanning,
+  shape: BoundaryShape,
+  { to, gradient }: { to: string; gradient: boolean },
+): DispatchPlan[] {
+  const from = boundaryTensor(p, to);
+  const { dispatches } = decodePlan(shape, from);
+  return inHalves(p) ? [...dispatches, narrow(p, { from, to, gradient })] : dispatches;
+}
+
+/** The kept tensor `from` -> what goes to another stage. */
+function leave(
+  p: StagePlanning,
+  shape: BoundaryShape,
+  { from, slot, gradient }: { from: string; slot: SlotName; gradient: boolean },
+): { dispatches: DispatchPlan[]; readback: TensorRef } {
+  const to = boundaryTensor(p, from);
+  const encode = encodePlan(shape, to);
+  if (!inHalves(p)) return encode;
+  const first = widen(p, { from, to, overflow: slotTensor(slot, "overflow"), leaves: gradient });
+  return { ...encode, dispatches: [first, ...encode.dispatches] };
 }
 
 /** The final gain's and the table's gradient, which need all of B. */
@@ -137,6 +178,7 @@ function weightGradPlan(p: StagePlanning, slot: number): OperationPlan {
       ...(p.build.stage.head ? headWeightGrad(p, slot) : []),
       ...layersOf(p).flatMap((layer) => blockWeightGrad(p, slot, layer)),
       ...dispatches,
+      ...unscaleGradient(p, slotTensor(slot, "overflow")),
     ],
     readback,
   };

@@ -94,6 +94,26 @@ export function applyTotal(state: StageState, total: Int32Array, options: StepOp
 }
 
 /**
+ * Passes over a step whose gradient overflowed somewhere, in place: parameters and moments stay, the step is counted, and the
+ * exponents follow the total as in any step, or the guess that they begin with would be taken for knowledge.
+ */
+export function passOver(
+  state: StageState,
+  total: Int32Array,
+  { microBatches, config: { reduce } }: Pick<StepOptions, "microBatches"> & { config: { reduce: ReduceId } },
+): void {
+  assert(total.length === state.layout.size, `a total of ${total.length} values for ${state.layout.size}`);
+  const grid = { microBatches, reduce, step: state.step };
+  for (const { index, start, end } of blocksOf(state.layout)) {
+    const exponent = state.exponents[index]!;
+    let peak = 0;
+    for (let i = start; i < end; i++) peak = Math.max(peak, Math.abs(total[i]!));
+    state.exponents[index] = nextExponent(exponent, peak * meanUnit(exponent, grid), grid);
+  }
+  state.step++;
+}
+
+/**
  * e' = max(ceil(log2(peak)) + 3, e - 1) within ±60; the peak is the block's largest |mean gradient|. For int8 it does not
  * fall below FINEST_EXPONENT, and the first step, whose own exponents were a guess, sets it without the slow fall.
  */

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { initParams } from "../model/init.ts";
 import { EMBEDDING_NAME, splitLayers, stageLayout } from "../model/layout.ts";
 import { addInto, createAccumulator } from "./accumulate.ts";
-import { applyTotal, nextExponent, totalNormSq } from "./optimizer.ts";
+import { applyTotal, nextExponent, passOver, totalNormSq } from "./optimizer.ts";
 import type { ReduceId } from "../wire/run.ts";
 import { FINEST_EXPONENT, gridShift, quantise } from "./quantise.ts";
 import { blocksOf, cloneState, createState, type StageState, tensorSlice } from "./state.ts";
@@ -179,6 +179,22 @@ Deno.test("optimizer: exponents jump up with the peak, decay by one, and stay wi
     }),
     { seed: 8 },
   );
+});
+
+Deno.test("optimizer: a step that is passed over moves the exponents as any step would, and counts, and nothing else", () => {
+  for (const reduce of ["raw32", "int8"] as const) {
+    const [applied, passed, before] = [testState(), testState(), testState()];
+    const config = { ...CONFIG, reduce };
+    for (const scale of [0.01, 3, 1e-4]) {
+      const grads = [testGradient(applied.layout, { seed: 3, scale })];
+      const total = totalOf(applied, grads, reduce);
+      applyTotal(applied, total, { microBatches: 1, lr: 0.1, gradNormSq: 1, config });
+      passOver(passed, total, { microBatches: 1, config });
+      assert.deepEqual([passed.exponents, passed.step], [applied.exponents, applied.step]);
+      for (const key of ["params", "m", "v"] as const) assert.deepEqual(passed[key], before[key]);
+    }
+    assert.notDeepEqual(passed.exponents, before.exponents);
+  }
 });
 
 Deno.test("optimizer: int8's exponents start at the first peak and end where epsilon makes them pointless", () => {

@@ -17,6 +17,8 @@ export interface KernelSpec {
   name: string;
   /** Text of shaders/<name>.wgsl before linking. */
   wgsl: string;
+  /** The same kernel for `dtype` f16, where what is kept from F to W is in halves, four in two words. Needs rows of fours. */
+  halves?: KernelSpec;
   /** What the device must have been opened with; absent: nothing. */
   feature?: "subgroups";
   /** Position 0 is always the uniform `params`. */

@@ -2,11 +2,18 @@
 // Add a file here when a second kernel needs the same function; a kernel's own code stays in its own file.
 import dispatchWgsl from "../../shaders/lib/dispatch.wgsl" with { type: "text" };
 import flashTileWgsl from "../../shaders/lib/flash_tile.wgsl" with { type: "text" };
+import halvesWgsl from "../../shaders/lib/halves.wgsl" with { type: "text" };
 import halfWgsl from "../../shaders/lib/half.wgsl" with { type: "text" };
+import keptF16Wgsl from "../../shaders/lib/kept_f16.wgsl" with { type: "text" };
+import keptF32Wgsl from "../../shaders/lib/kept_f32.wgsl" with { type: "text" };
 import lanesScalarWgsl from "../../shaders/lib/lanes_scalar.wgsl" with { type: "text" };
 import lanesVec4Wgsl from "../../shaders/lib/lanes_vec4.wgsl" with { type: "text" };
+import lossPlainWgsl from "../../shaders/lib/loss_plain.wgsl" with { type: "text" };
+import lossScaledWgsl from "../../shaders/lib/loss_scaled.wgsl" with { type: "text" };
 import optimizerWgsl from "../../shaders/lib/optimizer.wgsl" with { type: "text" };
+import rmsnormBackwardGroupWgsl from "../../shaders/lib/rmsnorm_backward_group.wgsl" with { type: "text" };
 import rmsnormBackwardWgsl from "../../shaders/lib/rmsnorm_backward.wgsl" with { type: "text" };
+import rmsnormForwardGroupWgsl from "../../shaders/lib/rmsnorm_forward_group.wgsl" with { type: "text" };
 import rmsnormForwardWgsl from "../../shaders/lib/rmsnorm_forward.wgsl" with { type: "text" };
 import rotaryWgsl from "../../shaders/lib/rotary.wgsl" with { type: "text" };
 import scaledWgsl from "../../shaders/lib/scaled.wgsl" with { type: "text" };
@@ -21,11 +28,18 @@ export const shaderLibrary: Readonly<Record<string, string>> = {
   "lib/dispatch.wgsl": dispatchWgsl,
   "lib/flash_tile.wgsl": flashTileWgsl,
   "lib/half.wgsl": halfWgsl,
+  "lib/halves.wgsl": halvesWgsl,
+  "lib/kept_f16.wgsl": keptF16Wgsl,
+  "lib/kept_f32.wgsl": keptF32Wgsl,
   "lib/lanes_scalar.wgsl": lanesScalarWgsl,
   "lib/lanes_vec4.wgsl": lanesVec4Wgsl,
+  "lib/loss_plain.wgsl": lossPlainWgsl,
+  "lib/loss_scaled.wgsl": lossScaledWgsl,
   ...matmulTexts,
   "lib/optimizer.wgsl": optimizerWgsl,
+  "lib/rmsnorm_backward_group.wgsl": rmsnormBackwardGroupWgsl,
   "lib/rmsnorm_backward.wgsl": rmsnormBackwardWgsl,
+  "lib/rmsnorm_forward_group.wgsl": rmsnormForwardGroupWgsl,
   "lib/rmsnorm_forward.wgsl": rmsnormForwardWgsl,
   "lib/rotary.wgsl": rotaryWgsl,
   "lib/scaled.wgsl": scaledWgsl,

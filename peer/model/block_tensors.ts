@@ -4,6 +4,7 @@
 import type { StageBuild } from "../engine/engine.ts";
 import type { RecomputeId } from "../wire/run.ts";
 import {
+  keptRequest,
   qkvWidth,
   request,
   sharedTensor,
@@ -73,6 +74,18 @@ function keeps({ build, layers }: StageDims, name: BlockTensor, layer: number): 
   return KEPT[recomputeOf(build)].includes(name);
 }
 
+/** Sums of rows stay in f32, whatever the rows are kept in. */
+const SUMS: readonly BlockTensor[] = [
+  ...["attention rstd", "mlp rstd", "lse"] as const,
+  ...["attention partial", "mlp partial"] as const,
+];
+
+function sized(p: StageDims, tensor: string, name: BlockTensor): TensorSize {
+  return (SUMS.includes(name)
+    ? request(tensor, elements(p, name))
+    : keptRequest(p, tensor, elements(p, name)));
+}
+
 function elements(p: StageDims, name: BlockTensor): number {
   const { R, C, H, D, I } = p;
   switch (name) {
@@ -108,19 +121,19 @@ export function slotBlockTensors(p: StageDims, slot: number): TensorSize[] {
     const count = p.layers + (name === "x" || name === "dx" || name === "qkv" ? 1 : 0);
     const layers = Array.from({ length: count }, (_, layer) => layer);
     return layers.filter((layer) => keeps(p, name, layer))
-      .map((layer) => request(slotTensor(slot, name, layer), elements(p, name)));
+      .map((layer) => sized(p, slotTensor(slot, name, layer), name));
   });
 }
 
 /** Shared by all layers and slots, and by evaluations. */
 export function sharedBlockTensors(p: StageDims): TensorSize[] {
-  const forward = FORWARD.map((name) => request(sharedTensor(name), elements(p, name)));
-  const dx = [0, 1].map((i) => request(sharedTensor(`dx ${i}`), elements(p, "dx")));
+  const forward = FORWARD.map((name) => sized(p, sharedTensor(name), name));
+  const dx = [0, 1].map((i) => sized(p, sharedTensor(`dx ${i}`), "dx"));
   if (recomputeOf(p.build) === "none") return [...forward, ...(p.build.stage.embed ? [] : [dx[0]!])];
   const others = BACKWARD.filter((name) => name !== "dx");
   return [
     ...[...forward, ...dx],
-    ...others.map((name) => request(sharedTensor(name), elements(p, name))),
-    request(sharedTensor("dqkv"), elements(p, "qkv")),
+    ...others.map((name) => sized(p, sharedTensor(name), name)),
+    sized(p, sharedTensor("dqkv"), "qkv"),
   ];
 }

@@ -2,7 +2,7 @@
 // Not the model (layout.ts) and not a command line. Whatever passes here can be planned and trained: every impossible
 // combination is refused with the value and the remedy.
 import { ShoalError } from "../wire/errors.ts";
-import type { IceServer, RunConfig } from "../wire/run.ts";
+import { type IceServer, type RunConfig, SCHEDULE_IDS } from "../wire/run.ts";
 import { positionCount } from "./data.ts";
 import { nearest } from "./nearest.ts";
 
@@ -41,10 +41,12 @@ export const DEFAULT_CONFIG: Readonly<RunConfig> = {
   shadows: true,
   parity: true,
   schedule: "dynamic",
+  chimera_pairs: 1,
   codec_forward: "i8b64",
   codec_backward: "i8b64",
   reduce: "int8",
   recompute: "auto",
+  dtype: "f32",
   optimizer: "exact",
   iceServers: [],
 };
@@ -101,10 +103,12 @@ const CHECKS: Readonly<Record<keyof RunConfig, Check>> = {
   min_peers: integer(1, 256),
   shadows: { kind: "boolean" },
   parity: { kind: "boolean" },
-  schedule: { kind: "choice", choices: ["gpipe", "1f1b", "dynamic"] },
+  schedule: { kind: "choice", choices: SCHEDULE_IDS },
+  chimera_pairs: integer(1, 64),
   codec_forward: { kind: "choice", choices: CODECS },
   codec_backward: { kind: "choice", choices: CODECS },
   reduce: { kind: "choice", choices: ["int8", "raw32"] },
+  dtype: { kind: "choice", choices: ["f32", "f16"] },
   recompute: { kind: "choice", choices: ["auto", "none", "attention", "block"] },
   optimizer: { kind: "choice", choices: ["auto", "exact"] },
   iceServers: { kind: "ice" },
@@ -131,6 +135,7 @@ export function readConfig(input: Record<string, unknown>): RunConfig {
   }
   const config = structuredClone({ ...DEFAULT_CONFIG, ...followingDefaults(input), ...input }) as RunConfig;
   checkModel(config);
+  checkDtype(config);
   checkTraining(config);
   return config;
 }
@@ -232,6 +237,19 @@ function checkModel(config: RunConfig): void {
     );
   }
   if (dropout !== 0) throw bad(`dropout is ${dropout}; the kernels have no dropout yet, use 0`);
+}
+
+/** Halves are stored in fours, so every row that is kept must divide by four, and a head into two times four. */
+function checkDtype({ dtype, n_embd, n_head, n_inner, batch_size, block_size }: RunConfig): void {
+  if (dtype !== "f16") return;
+  const remedy = "change it, or use dtype f32";
+  const dim = n_embd / n_head;
+  if (dim % 8 !== 0) throw bad(`n_embd / n_head is ${dim}; with dtype f16 it divides by 8: ${remedy}`);
+  if (n_inner % 4 !== 0) throw bad(`n_inner is ${n_inner}; with dtype f16 it divides by 4: ${remedy}`);
+  if (batch_size * block_size % 4 === 0) return;
+  throw bad(
+    `batch_size x block_size is ${batch_size * block_size}; with dtype f16 it divides by 4: ${remedy}`,
+  );
 }
 
 function checkTraining(config: RunConfig): void {

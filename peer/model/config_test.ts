@@ -48,10 +48,11 @@ Deno.test("config: wrong types and values out of range are named", () => {
       /gradient_accumulation_steps is 257; use an integer from 1 to 256/,
     ],
     [{ tie_word_embeddings: 1 }, /tie_word_embeddings is 1; use true or false/],
-    [{ schedule: "zigzag" }, /schedule is "zigzag"; use one of gpipe, 1f1b, dynamic/],
+    [{ schedule: "zigzag" }, /schedule is "zigzag"; use one of dynamic, gpipe, 1f1b, interleaved/],
     [{ codec_forward: null }, /codec_forward is null; use one of raw32/],
     [{ reduce: "int4" }, /reduce is "int4"; use one of int8, raw32/],
     [{ reduce: 8 }, /reduce is 8; use one of int8, raw32/],
+    [{ dtype: "bf16" }, /dtype is "bf16"; use one of f32, f16/],
     [{ dataset: "" }, /dataset is ""/],
     [{ dataset: undefined }, /dataset is undefined/],
     [{ iceServers: [{ urls: "http://x" }] }, /iceServers is/],
@@ -69,12 +70,27 @@ Deno.test("config: combinations that cannot train are named", () => {
     [{ n_embd: 12 }, /n_embd \/ n_head is 3; rotary heads need an even size/],
     [{ n_embd: 1024 }, /n_embd \/ n_head is 256/],
     [{ n_stage: 5 }, /n_stage 5 exceeds n_layer 4/],
+    [
+      { dtype: "f16", n_embd: 16 },
+      /n_embd \/ n_head is 4; with dtype f16 it divides by 8: change it, or use dtype f32/,
+    ],
+    [{ dtype: "f16", n_inner: 190 }, /n_inner is 190; with dtype f16 it divides by 4/],
+    [
+      { dtype: "f16", batch_size: 3, block_size: 5 },
+      /batch_size x block_size is 15; with dtype f16 it divides by 4/,
+    ],
     [{ dropout: 0.1 }, /dropout is 0.1; the kernels have no dropout yet, use 0/],
     [{ warmup_iters: 301 }, /warmup_iters 301 exceeds max_iters 300/],
     [{ lr_decay_iters: 10, warmup_iters: 20 }, /lr_decay_iters 10 lies before warmup_iters 20/],
     [{ min_lr: 1 }, /min_lr 1 exceeds learning_rate/],
   ];
   for (const [input, message] of cases) assert.match(refusal(input), message);
+});
+
+Deno.test("config: f16 is allowed for the default model, and f32 for shapes that halves cannot have", () => {
+  assert.equal(readConfig({ dtype: "f16" }).dtype, "f16");
+  const odd = { n_embd: 12, n_head: 2, n_kv_head: 1, n_inner: 7, batch_size: 1, block_size: 5 };
+  assert.equal(readConfig(odd).dtype, "f32");
 });
 
 Deno.test("config: one key is enough to shorten a run", () => {

@@ -14,10 +14,30 @@ const ALIGNMENT = 8;
 const LENGTH_BYTES = 8;
 const METADATA_KEY = "__metadata__";
 
-/** Bytes per value. */
+/** Bytes per value, of the types that our own files use. */
 const DTYPES = { F32: 4, I16: 2, U8: 1 } as const;
+/** Bytes per value, of the types that other writers use. */
+const OTHER_DTYPES = {
+  ...{ F64: 8, I64: 8, U64: 8, I32: 4, U32: 4, F16: 2, BF16: 2, U16: 2 },
+  ...{ I8: 1, BOOL: 1, F8_E4M3: 1, F8_E5M2: 1 },
+} as const;
 
 export type Dtype = keyof typeof DTYPES;
+export type AnyDtype = Dtype | keyof typeof OTHER_DTYPES;
+
+/** A tensor as a header describes it. */
+export interface TensorEntry {
+  dtype: AnyDtype;
+  shape: number[];
+  /** First byte and one past the last, from the end of the header. */
+  begin: number;
+  end: number;
+}
+
+export interface SafetensorsHeader {
+  metadata: Record<string, string>;
+  tensors: Map<string, TensorEntry>;
+}
 
 export interface Tensor {
   dtype: Dtype;
@@ -95,37 +115,67 @@ function paddedHeader(header: Record<string, unknown>): Uint8Array {
  * long or not JSON, unknown dtypes, tensors that leave the file, overlap or leave holes, trailing bytes.
  */
 export function decodeSafetensors(bytes: Uint8Array, code: ErrorCode = "bad-state"): Result<TensorMap> {
-  const header = readHeader(bytes);
+  const length = headerLength(bytes.subarray(0, LENGTH_BYTES), bytes.length, code);
+  if (!length.ok) return length;
+  const end = LENGTH_BYTES + length.value;
+  const data = bytes.subarray(end);
+  const header = readHeader(bytes.subarray(LENGTH_BYTES, end), { dataBytes: data.length, dtypes: DTYPES });
   if (typeof header === "string") return refuse(code, header);
-  const data = bytes.subarray(header.end);
-  const file: TensorMap = { metadata: {}, tensors: new Map() };
-  const ranges: Range[] = [];
-  for (const [name, entry] of Object.entries(header.entries)) {
-    const problem = name === METADATA_KEY
-      ? readMetadata(file, entry)
-      : readTensor(file, ranges, { name, entry, data });
-    if (problem !== null) return refuse(code, problem);
+  const tensors = new Map<string, Tensor>();
+  for (const [name, { dtype, shape, begin, end }] of header.tensors) {
+    tensors.set(name, { dtype: dtype as Dtype, shape, bytes: data.subarray(begin, end) });
   }
-  const gap = findGap(ranges, data.length);
-  return gap === null ? { ok: true, value: file } : refuse(code, gap);
+  return { ok: true, value: { metadata: header.metadata, tensors } };
 }
 
-interface Range {
-  begin: number;
-  end: number;
+/** Bytes of the JSON header that follows the first 8 bytes of a file of `fileBytes`. Refuses what exceeds file or limit. */
+export function headerLength(
+  first: Uint8Array,
+  fileBytes: number,
+  code: ErrorCode = "bad-state",
+): Result<number> {
+  if (first.length < LENGTH_BYTES || fileBytes < LENGTH_BYTES) {
+    return refuse(code, `a file of ${fileBytes} bytes has no safetensors header`);
+  }
+  const length = new DataView(first.buffer, first.byteOffset, LENGTH_BYTES).getBigUint64(0, true);
+  if (length > BigInt(Math.min(HEADER_BYTES_MAX, fileBytes - LENGTH_BYTES))) {
+    return refuse(code, `a header of ${length} bytes exceeds the file or ${HEADER_BYTES_MAX} bytes`);
+  }
+  return { ok: true, value: Number(length) };
 }
 
-function readHeader(bytes: Uint8Array): { end: number; entries: Record<string, unknown> } | string {
-  if (bytes.length < LENGTH_BYTES) return `a file of ${bytes.length} bytes has no safetensors header`;
-  const length = new DataView(bytes.buffer, bytes.byteOffset, LENGTH_BYTES).getBigUint64(0, true);
-  if (length > BigInt(Math.min(HEADER_BYTES_MAX, bytes.length - LENGTH_BYTES))) {
-    return `a header of ${length} bytes exceeds the file or ${HEADER_BYTES_MAX} bytes`;
-  }
-  const end = LENGTH_BYTES + Number(length);
-  const entries = parseJson(bytes.subarray(LENGTH_BYTES, end));
+/**
+ * The header of a file from any writer, so that tensors can be read one by one where they lie: tensor `t` occupies bytes
+ * 8 + headerLength + t.begin on. Refuses like decodeSafetensors, but knows all types of the format.
+ */
+export function decodeHeader(
+  text: Uint8Array,
+  dataBytes: number,
+  code: ErrorCode = "bad-state",
+): Result<SafetensorsHeader> {
+  const header = readHeader(text, { dataBytes, dtypes: { ...DTYPES, ...OTHER_DTYPES } });
+  return typeof header === "string" ? refuse(code, header) : { ok: true, value: header };
+}
+
+interface HeaderLimits {
+  dataBytes: number;
+  /** Bytes per value of the types that are accepted. */
+  dtypes: Readonly<Record<string, number>>;
+}
+
+function readHeader(text: Uint8Array, limits: HeaderLimits): SafetensorsHeader | string {
+  const entries = parseJson(text);
   if (!isRecord(entries)) return "the header is not a JSON object";
   const count = Object.keys(entries).length;
-  return count <= TENSORS_MAX + 1 ? { end, entries } : `${count} tensors exceed ${TENSORS_MAX}`;
+  if (count > TENSORS_MAX + 1) return `${count} tensors exceed ${TENSORS_MAX}`;
+  const header: SafetensorsHeader = { metadata: {}, tensors: new Map() };
+  for (const [name, entry] of Object.entries(entries)) {
+    const problem = name === METADATA_KEY
+      ? readMetadata(header, entry)
+      : readEntry(header, { name, entry }, limits);
+    if (problem !== null) return problem;
+  }
+  return findGap([...header.tensors.values()], limits.dataBytes) ?? header;
 }
 
 function parseJson(bytes: Uint8Array): unknown {
@@ -140,41 +190,43 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function readMetadata(file: TensorMap, entry: unknown): string | null {
+function readMetadata(header: SafetensorsHeader, entry: unknown): string | null {
   if (!isRecord(entry)) return "the metadata is not an object";
   for (const [key, value] of Object.entries(entry)) {
     if (typeof value !== "string") return `metadata ${JSON.stringify(key).slice(0, 100)} is not a string`;
   }
-  file.metadata = Object.fromEntries(Object.entries(entry)) as Record<string, string>;
+  header.metadata = Object.fromEntries(Object.entries(entry)) as Record<string, string>;
   return null;
 }
 
-interface Entry {
-  name: string;
-  entry: unknown;
-  data: Uint8Array;
-}
-
-/** Adds the tensor and its range, or says what is wrong with it. */
-function readTensor(file: TensorMap, ranges: Range[], { name, entry, data }: Entry): string | null {
+/** Adds the tensor, or says what is wrong with it. */
+function readEntry(
+  header: SafetensorsHeader,
+  { name, entry }: { name: string; entry: unknown },
+  { dataBytes, dtypes }: HeaderLimits,
+): string | null {
   const label = `tensor ${JSON.stringify(name).slice(0, 100)}`;
   if (!isRecord(entry)) return `${label} is not an object`;
   const { dtype, shape, data_offsets: offsets } = entry;
-  if (typeof dtype !== "string" || !Object.hasOwn(DTYPES, dtype)) {
-    return `${label} has an unsupported type; use F32, I16 or U8`;
+  if (typeof dtype !== "string" || !Object.hasOwn(dtypes, dtype)) {
+    return `${label} has an unsupported type; use ${typeList(Object.keys(dtypes))}`;
   }
   if (!isSizes(shape) || shape.length > RANK_MAX) return `${label} has a malformed shape`;
   if (!isSizes(offsets) || offsets.length !== 2) return `${label} has malformed offsets`;
   const [begin, end] = offsets as [number, number];
-  if (begin > end || end > data.length) {
-    return `${label} at ${begin}..${end} leaves the ${data.length} bytes of data`;
+  if (begin > end || end > dataBytes) {
+    return `${label} at ${begin}..${end} leaves the ${dataBytes} bytes of data`;
   }
-  if (end - begin !== valueCount(shape) * DTYPES[dtype as Dtype]) {
+  if (end - begin !== valueCount(shape) * dtypes[dtype]!) {
     return `${label} has ${end - begin} bytes, which is not its shape`;
   }
-  ranges.push({ begin, end });
-  file.tensors.set(name, { dtype: dtype as Dtype, shape, bytes: data.subarray(begin, end) });
+  header.tensors.set(name, { dtype: dtype as AnyDtype, shape, begin, end });
   return null;
+}
+
+/** "F32, I16 or U8" */
+function typeList(names: readonly string[]): string {
+  return `${names.slice(0, -1).join(", ")} or ${names.at(-1)}`;
 }
 
 function isSizes(value: unknown): value is number[] {
@@ -186,7 +238,7 @@ function valueCount(shape: readonly number[]): number {
 }
 
 /** Tensors must tile the data exactly: anything else hides bytes or reads some twice. */
-function findGap(ranges: Range[], size: number): string | null {
+function findGap(ranges: { begin: number; end: number }[], size: number): string | null {
   let at = 0;
   for (const { begin, end } of ranges.sort((a, b) => a.begin - b.begin || a.end - b.end)) {
     if (begin !== at) return `data at ${Math.min(begin, at)} is ${begin > at ? "unused" : "used twice"}`;

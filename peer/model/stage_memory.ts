@@ -134,6 +134,7 @@ export function holderBytes(
 ): number {
   const { spec, config, kind } = of;
   const codecs = { codecForward: config.codec_forward, codecBackward: config.codec_backward };
-  const build: StageBuild = { ...{ spec, stage, batchSize: config.batch_size }, ...run, ...codecs };
+  const { dtype } = config;
+  const build: StageBuild = { ...{ spec, stage, batchSize: config.batch_size }, ...run, ...codecs, dtype };
   return engineBytes(kind, build) + stateBytes(build, config);
 }

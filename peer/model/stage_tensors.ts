@@ -15,6 +15,9 @@ export const TENSOR_ALIGN_BYTES = 256;
 /** Shortest chunk of the two-pass maximum; below it a chunk costs more than the loads it saves. */
 const AMAX_CHUNK_MIN = 64;
 const WORD_BYTES = 4;
+const HALF_BYTES = 2;
+/** Factors of the loss scale: none, up, down, and one word that is not used. */
+const SCALE_FACTORS = 4;
 
 export interface TensorSize {
   name: string;
@@ -81,7 +84,17 @@ export function request(name: string, elements: number): TensorSize {
   return { name, bytes: elements * WORD_BYTES };
 }
 
-/** What F leaves at the model's two ends. */
+/** Whether what is kept from F to W is in halves. */
+export function inHalves({ build }: Pick<StageDims, "build">): boolean {
+  return build.dtype === "f16";
+}
+
+/** A tensor that is kept from F to W, or has the form of one. */
+export function keptRequest(p: StageDims, name: string, elements: number): TensorSize {
+  return { name, bytes: elements * (inHalves(p) ? HALF_BYTES : WORD_BYTES) };
+}
+
+/** What F leaves at the model's two ends, and whether a gradient in halves overflowed. */
 function endTensors(p: StageDims, slot: SlotName): TensorSize[] {
   const { R } = p;
   const { embed, head } = p.build.stage;
@@ -91,6 +104,7 @@ function endTensors(p: StageDims, slot: SlotName): TensorSize[] {
     ...(embed && slot !== "eval" ? [of("lookup", lookupWords(p))] : []),
     ...(head ? [of("targets", R), of("final rstd", R), of("head lse", R)] : []),
     ...(head && slot !== "eval" && !weightsInBackward(p.build) ? [finalPartial(p, slot)] : []),
+    ...(inHalves(p) ? [of("overflow", 1)] : []),
   ];
 }
 
@@ -119,10 +133,11 @@ function scratchTensors(p: StageDims): TensorSize[] {
   const { R, C, H, D, V, T } = p;
   const requests = [
     request("angles", T * D),
-    request("normed", R * C),
+    keptRequest(p, "normed", R * C),
     request("dnormed", R * C),
     request("delta", R * H),
     request("slices", slicedElements(blockWeightProducts(p))),
+    ...(inHalves(p) ? [request("scales", SCALE_FACTORS)] : []),
   ];
   if (!p.build.stage.head) return requests;
   return [
@@ -130,6 +145,7 @@ function scratchTensors(p: StageDims): TensorSize[] {
     request("losses", R),
     request("loss", 1),
     request("logits", R * Math.min(V, HEAD_TILE)),
+    ...(inHalves(p) ? [request("final normed", R * C)] : []),
     ...(weightsInBackward(p.build) ? [finalPartial(p, "eval")] : []),
   ];
 }

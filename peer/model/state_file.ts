@@ -31,6 +31,12 @@ export function initialState(spec: ModelSpec, stage: StageSpec, seed: number): S
   return createState(stageLayout(spec, stage), initParams(spec, stage, seed));
 }
 
+/** A state whose parameters are still to be filled in: all zero, before the first step. */
+export function blankState(spec: ModelSpec, stage: StageSpec): StageState {
+  const layout = stageLayout(spec, stage);
+  return createState(layout, new Float32Array(layout.size));
+}
+
 /** All tensors of the state with metadata {format, format_version, step}; `format` is what transformers insists on. */
 export function stateTensors(state: StageState): TensorMap {
   const tensors = new Map<string, Tensor>();
@@ -123,6 +129,10 @@ export function llamaConfig(spec: ModelSpec): Record<string, unknown> {
     tie_word_embeddings: spec.tie_word_embeddings,
     attention_bias: false,
     mlp_bias: false,
+    // Said outright, because Llama's defaults are tokens 1 and 2, which here are characters: text would end at one of them.
+    bos_token_id: null,
+    eos_token_id: null,
+    pad_token_id: null,
   };
 }
 

@@ -14,7 +14,9 @@ import {
   Reassembler,
 } from "./chunks.ts";
 import { type Clock, systemClock } from "./clock.ts";
+import { Goodput } from "./goodput.ts";
 import type { Link, LinkPath, LinkState, LinkStats, Priority } from "./link.ts";
+import type { Pacer } from "./pacer.ts";
 import { PING_INTERVAL_MS, Pulse } from "./pulse.ts";
 
 /**
@@ -40,6 +42,8 @@ const GOODBYE_POLL_MS = 20;
  */
 export interface Channel {
   readonly bufferedAmount: number;
+  /** What waits in the transport itself, where `bufferedAmount` holds more than that. */
+  readonly wireAmount?: number;
   bufferedAmountLowThreshold: number;
   onbufferedamountlow: ((event: never) => void) | null;
   send(bytes: Uint8Array<ArrayBuffer>): void;
@@ -56,6 +60,8 @@ export interface ChannelLinkOptions {
   queueBytesMax?: number;
   /** Default: CHANNEL_BULK_BYTES_MAX. */
   bulkBytesMax?: number;
+  /** Holds all links of a peer below a rate; default: nothing does. */
+  pacer?: Pacer | undefined;
 }
 
 /** The text that onstate gives for a coded end: the code comes first, so that a program can read it. */
@@ -75,6 +81,7 @@ export class ChannelLink implements Link {
   #teardown: () => void;
   #queueBytesMax: number;
   #bulkBytesMax: number;
+  #pacer: Pacer | null;
   #queue = new ChunkQueue();
   #reassembler = new Reassembler();
   #stopTimer: () => void = () => {};
@@ -82,6 +89,9 @@ export class ChannelLink implements Link {
   #pingToken = 0;
   #pingSentAt = new Map<number, number>();
   #rttMs = 0;
+  #goodput = new Goodput();
+  /** The ping behind a measured frame; its answer is no round trip. */
+  #goodputToken: number | null = null;
   #bytesUp = 0;
   #bytesDown = 0;
   #framesUp = 0;
@@ -94,6 +104,7 @@ export class ChannelLink implements Link {
     this.#clock = options.clock ?? systemClock;
     this.#queueBytesMax = options.queueBytesMax ?? LINK_QUEUE_BYTES_MAX;
     this.#bulkBytesMax = options.bulkBytesMax ?? CHANNEL_BULK_BYTES_MAX;
+    this.#pacer = options.pacer ?? null;
   }
 
   get state(): LinkState {
@@ -159,6 +170,7 @@ export class ChannelLink implements Link {
     return {
       path: this.#path,
       rttMs: this.#rttMs,
+      upBytesPerS: this.#goodput.bytesPerS,
       bytesUp: this.#bytesUp,
       bytesDown: this.#bytesDown,
       framesUp: this.#framesUp,
@@ -171,9 +183,10 @@ export class ChannelLink implements Link {
     this.#path = path;
   }
 
-  /** Called by the transport when `channel` can carry messages. */
-  opened(channel: Channel): void {
+  /** Called by the transport when it can carry messages. */
+  opened(transport: Channel): void {
     if (this.#state !== "connecting") return;
+    const channel = this.#pacer?.wrap(transport) ?? transport;
     this.#channel = channel;
     this.#state = "open";
     this.#pulse = new Pulse(this.#clock.now());
@@ -189,6 +202,7 @@ export class ChannelLink implements Link {
   receive(bytes: Uint8Array): void {
     if (this.#state === "closed") return;
     this.#bytesDown += bytes.length;
+    this.#pacer?.received(bytes.length);
     this.#pulse?.heard(this.#clock.now());
     const chunk = decodeChunk(bytes);
     if (!chunk.ok) return this.close(coded(chunk.code, chunk.reason));
@@ -210,9 +224,11 @@ export class ChannelLink implements Link {
   }
 
   #onPong(token: number): void {
+    if (token === this.#goodputToken) return this.#goodput.answered(this.#clock.now());
     const sentAt = this.#pingSentAt.get(token);
     if (sentAt === undefined) return;
     this.#rttMs = this.#clock.now() - sentAt;
+    this.#goodput.roundTrip(this.#rttMs);
     // The channel keeps the order: an earlier ping that has no answer by now will get none.
     for (const other of this.#pingSentAt.keys()) {
       this.#pingSentAt.delete(other);
@@ -223,7 +239,8 @@ export class ChannelLink implements Link {
   #ping(): void {
     if (this.#state !== "open" || this.#channel === null || this.#pulse === null) return;
     const now = this.#clock.now();
-    const silence = this.#pulse.look(now, this.#bytesUp, this.#channel.bufferedAmount);
+    const waiting = this.#channel.wireAmount ?? this.#channel.bufferedAmount;
+    const silence = this.#pulse.look(now, this.#bytesUp, waiting);
     if (silence !== null) {
       return this.close(
         coded("link-timeout", `nothing came from ${this.remote} for ${Math.round(silence)} ms`),
@@ -253,8 +270,17 @@ export class ChannelLink implements Link {
         this.#channel.bufferedAmountLowThreshold = limit;
         return;
       }
-      this.#handOver(encodeChunk(this.#queue.next()!));
+      this.#sendChunk(this.#queue.next()!, this.#channel);
     }
+  }
+
+  #sendChunk(chunk: Chunk, { bufferedAmount: buffered }: Channel): void {
+    const now = this.#clock.now();
+    const measured = this.#goodput.leaves(chunk, { now, sent: this.#bytesUp, buffered });
+    this.#handOver(encodeChunk(chunk));
+    if (!measured) return;
+    this.#goodputToken = this.#pingToken = (this.#pingToken + 1) >>> 0;
+    this.#control("ping", { id: this.#goodputToken });
   }
 
   #handOver(bytes: Uint8Array<ArrayBuffer>): void {

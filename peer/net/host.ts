@@ -6,6 +6,7 @@ import type { IceServer } from "../wire/run.ts";
 import { coded, LINK_QUEUE_BYTES_MAX, LINK_QUEUE_FRAMES_MAX } from "./channel_link.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import type { Link, LinkHost, LinkState, LinkStats, Priority } from "./link.ts";
+import type { Pacer } from "./pacer.ts";
 import { isRelayHello, RelayLink } from "./relay.ts";
 import { EarlySignals, REQUEST, type Signal, unwrapSignal, wrapSignal } from "./signals.ts";
 
@@ -62,6 +63,8 @@ export interface LinkHostOptions {
   clock?: Clock;
   /** Unsigned 32-bit numbers for attempts and nonces; default: the system's generator. */
   random32?: () => number;
+  /** For links through the relay; direct ones get theirs from `createLink`. Default: no rate holds. */
+  pacer?: Pacer;
 }
 
 /** A LinkHost that is also fed with what the coordinator relays. */
@@ -85,6 +88,8 @@ interface Entry {
   link: Link | null;
   pending: { frame: Uint8Array; priority: Priority }[];
   pendingBytes: number;
+  /** What became of the direct way; empty while it has not failed. */
+  why: string;
   stopTimer: () => void;
 }
 
@@ -130,6 +135,7 @@ class Host implements RelayingLinkHost {
       link: null,
       pending: [],
       pendingBytes: 0,
+      why: "",
       stopTimer: () => {},
     };
     this.#entries.set(remote, entry);
@@ -174,7 +180,11 @@ class Host implements RelayingLinkHost {
 
   stats(): Promise<Record<string, LinkStats>> {
     const open = [...this.#entries.values()].filter((entry) => entry.link?.state === "open");
-    return Promise.resolve(Object.fromEntries(open.map(({ remote, link }) => [remote, link!.stats()])));
+    const stats = open.map(({ remote, link, why }) => {
+      const { path, ...rest } = link!.stats();
+      return [remote, { ...rest, path, ...(path === "relay" && why !== "" ? { why } : {}) }];
+    });
+    return Promise.resolve(Object.fromEntries(stats));
   }
 
   receiveRelay(remote: string, bytes: Uint8Array): void {
@@ -281,6 +291,7 @@ class Host implements RelayingLinkHost {
 
   #directFailed(entry: Entry, reason: string): void {
     entry.link = null;
+    entry.why = reason;
     if (this.#options.relay === null) this.#finish(entry, reason);
     else this.#toRelay(entry, null);
     this.#fillSlots();
@@ -296,10 +307,17 @@ class Host implements RelayingLinkHost {
     entry.stopTimer();
     this.#drop(entry, "the other way is tried");
     entry.phase = "relay";
+    entry.why ||= this.#whyRelay(hello !== null);
     const nonce = this.#random32() >>> 0 || 1;
-    const link = new RelayLink({ remote, sendRelay: relay, nonce, clock: this.#clock });
+    const { pacer } = this.#options;
+    const link = new RelayLink({ remote, sendRelay: relay, nonce, clock: this.#clock, pacer });
     this.#adopt(entry, link);
     if (hello !== null) link.receiveRelay(hello);
+  }
+
+  #whyRelay(asked: boolean): string {
+    if (this.#options.createLink === null) return "this computer makes no direct connections";
+    return asked ? "the other computer asked for it" : "no direct connection came about in time";
   }
 
   #adopt(entry: Entry, link: Link): void {

@@ -11,10 +11,14 @@ export type LinkPath = "direct" | "turn" | "relay" | "loopback";
 export interface LinkStats {
   path: LinkPath;
   rttMs: number;
+  /** The rate of large frames under way to the other end, bytes per second; 0 while none was sent. */
+  upBytesPerS: number;
   bytesUp: number;
   bytesDown: number;
   framesUp: number;
   framesDown: number;
+  /** Of a link through the coordinator: what became of the direct way. */
+  why?: string;
 }
 
 export interface Link {

@@ -28,7 +28,7 @@ export interface LoopbackPair {
 export function loopbackPair(options: LoopbackOptions = {}): LoopbackPair {
   const clock = options.clock ?? systemClock;
   // An end that tears down tells the other one, as a closed data channel does.
-  const teardownOf = (wire: () => Wire, other: () => ChannelLink) => () => {
+  const teardownOf = (wire: () => LoopbackWire, other: () => ChannelLink) => () => {
     if (wire().dead) return;
     clock.after(options.delayMs ?? 0, () => other().failed("link-closed", "the channel closed"));
   };
@@ -44,15 +44,15 @@ export function loopbackPair(options: LoopbackOptions = {}): LoopbackPair {
     clock,
     teardown: teardownOf(() => ba, () => a),
   });
-  const ab = new Wire((bytes) => b.receive(bytes), clock, options);
-  const ba = new Wire((bytes) => a.receive(bytes), clock, options);
+  const ab = new LoopbackWire((bytes) => b.receive(bytes), clock, options);
+  const ba = new LoopbackWire((bytes) => a.receive(bytes), clock, options);
   a.opened(ab);
   b.opened(ba);
   return { a, b, inject: (bytes) => ab.send(bytes), cut: (way) => (way === "ab" ? ab : ba).dead = true };
 }
 
 /** One direction: a queue that drains at the given rate into a pipe of the given delay. */
-class Wire implements Channel {
+export class LoopbackWire implements Channel {
   bufferedAmount = 0;
   bufferedAmountLowThreshold = 0;
   dead = false;

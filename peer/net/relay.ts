@@ -4,6 +4,7 @@
 import { type Channel, ChannelLink, coded } from "./channel_link.ts";
 import { type Chunk, controlChunk, decodeChunk, encodeChunk } from "./chunks.ts";
 import { type Clock, systemClock } from "./clock.ts";
+import type { Pacer } from "./pacer.ts";
 
 /**
  * Bytes in flight for frames of low rank; half of what priority 0 may have, so that an urgent frame finds
@@ -27,6 +28,8 @@ export interface RelayLinkOptions {
   clock?: Clock;
   /** Default: RELAY_CONNECT_TIMEOUT_MS. */
   connectTimeoutMs?: number;
+  /** Default: no rate holds. */
+  pacer?: Pacer | undefined;
 }
 
 /**
@@ -55,6 +58,7 @@ export class RelayLink extends ChannelLink {
       path: "relay",
       teardown: () => cancel.stop(),
       bulkBytesMax: RELAY_BULK_BYTES_MAX,
+      pacer: options.pacer,
       ...(options.clock ? { clock: options.clock } : {}),
     });
     const send = (bytes: Uint8Array<ArrayBuffer>) => options.sendRelay(options.remote, bytes);

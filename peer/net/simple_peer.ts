@@ -4,6 +4,7 @@
 import type { IceServer } from "../wire/run.ts";
 import { type Channel, ChannelLink, coded } from "./channel_link.ts";
 import { type Clock, systemClock } from "./clock.ts";
+import type { Pacer } from "./pacer.ts";
 
 /**
  * From creation to an open channel. ICE alone would take 15 to 30 s to admit failure; then the relay takes
@@ -82,6 +83,8 @@ export interface SimplePeerLinkOptions {
   clock?: Clock;
   /** Default: DIRECT_CONNECT_TIMEOUT_MS. */
   connectTimeoutMs?: number;
+  /** Default: no rate holds. */
+  pacer?: Pacer | undefined;
 }
 
 /** Connects at once; one reliable ordered channel. */
@@ -93,7 +96,8 @@ export class SimplePeerLink extends ChannelLink {
   constructor(options: SimplePeerLinkOptions) {
     const owned: { free: () => void } = { free: () => {} };
     const clock = options.clock ?? systemClock;
-    super({ remote: options.remote, path: "direct", clock, teardown: () => owned.free() });
+    const { remote, pacer } = options;
+    super({ remote, path: "direct", clock, teardown: () => owned.free(), pacer });
     const peer = createPeer(options);
     const timeoutMs = options.connectTimeoutMs ?? DIRECT_CONNECT_TIMEOUT_MS;
     this.#stopTimeout = clock.after(timeoutMs, () => {
@@ -238,7 +242,10 @@ class PolledChannel implements Channel {
 }
 
 /** The createLink of a LinkHost over the runtime's WebRTC stack. */
-export function simplePeerLinks(stack: WebRtcStack, limits?: { connectTimeoutMs?: number }) {
+export function simplePeerLinks(
+  stack: WebRtcStack,
+  limits?: Pick<SimplePeerLinkOptions, "connectTimeoutMs" | "pacer">,
+) {
   return (
     remote: string,
     options: Pick<SimplePeerLinkOptions, "initiator" | "iceServers" | "onsignal">,

@@ -3,6 +3,7 @@
 // object that these functions change in place; one operation runs at a time, chosen by nextOp alone.
 import { assert } from "../wire/errors.ts";
 import type { ScheduleId, View } from "../wire/run.ts";
+import { placedOrder } from "./placed.ts";
 import { fixedSpans, type StageLoad } from "./windows.ts";
 
 /** Where this replica's stage stands in the pipeline. */
@@ -25,6 +26,8 @@ export interface ExecutorCaps {
    * allow for a lone replica that holds every micro-batch; `progressFromView` finds the best for replicated stages.
    */
   span?: number;
+  /** The replica's part of a placed schedule, in place of an order of its own, and where its operations stand in the peer's. */
+  placed?: { order: StageOp[]; ranks: number[] };
 }
 
 /** F forward, B input gradient, W weight gradient of one micro-batch. */
@@ -32,6 +35,9 @@ export interface StageOp {
   kind: "F" | "B" | "W";
   microBatch: number;
 }
+
+/** Among a peer's stages: backward first (it frees memory and feeds the neighbour), then forward, then what fills gaps. */
+export const KIND_RANK: Readonly<Record<StageOp["kind"], number>> = { B: 0, F: 1, W: 2 };
 
 /** What to run now, with the activation slot it uses (0 .. slots-1): F takes it, W gives it back. */
 export interface NextOp extends StageOp {
@@ -59,6 +65,8 @@ export interface Progress {
   cells: Cell[];
   /** The whole order of a fixed schedule; null if dynamic. */
   order: StageOp[] | null;
+  /** Of a placed schedule: where each operation stands in the order of all of the peer's stages. */
+  ranks: number[] | null;
   forwards: number;
   backwards: number;
   weightGrads: number;
@@ -81,7 +89,8 @@ export function createProgress(
   const cap = Math.min(caps.inflight, caps.slots);
   assert(Number.isInteger(cap) && cap >= 1, `caps must be whole and at least 1, got ${cap}`);
   assert(isAscending(microBatches), `micro-batches must ascend, got ${microBatches.join(",")}`);
-  const order = fixedOrder(schedule, microBatches, caps.span ?? defaultSpan(schedule, stage, cap));
+  const { placed, span = defaultSpan(schedule, stage, cap) } = caps;
+  const order = placed?.order ?? fixedOrder(schedule, microBatches, span);
   assert(peakHeld(order ?? []) <= cap, `a span of ${caps.span} needs more than ${cap} slots`);
   return {
     schedule,
@@ -91,6 +100,7 @@ export function createProgress(
     slots: caps.slots,
     cells: microBatches.map((microBatch) => emptyCell(microBatch)),
     order,
+    ranks: placed?.ranks ?? null,
     forwards: 0,
     backwards: 0,
     weightGrads: 0,
@@ -109,6 +119,8 @@ export function progressFromView(view: View, stageIndex: number, peer: string): 
   const caps: ExecutorCaps = { inflight: stage.inflight, slots: stage.inflight };
   const span = fixedSpans(view.schedule, loadOf(view))?.[stageIndex];
   if (span !== undefined) caps.span = span;
+  const placed = placedOrder(view, stageIndex, peer);
+  if (placed !== null) caps.placed = placed;
   const stages = view.stages.length;
   const position = { first: stageIndex === 0, last: stageIndex === stages - 1, index: stageIndex, stages };
   return createProgress(view.schedule, position, replica?.microBatches ?? [], caps);
@@ -125,6 +137,7 @@ export function takeOver(progress: Progress, microBatches: readonly number[]): v
   }
   progress.cells.sort((a, b) => a.microBatch - b.microBatch);
   progress.order = null;
+  progress.ranks = null;
 }
 
 /** An activation is here. False, and nothing changes, if it is not this replica's, or was known already. */
@@ -171,6 +184,14 @@ export function opDone(progress: Progress, op: StageOp): void {
 export function nextOp(progress: Progress): NextOp | null {
   if (progress.order !== null) return nextInOrder(progress, progress.order[opsDone(progress)]);
   return nextDynamic(progress);
+}
+
+/**
+ * Where the operation that is due next stands in the order of the whole peer; null if there is no such order, or nothing is
+ * left. A peer with several stages waits for the lowest of them.
+ */
+export function dueRank(progress: Progress): number | null {
+  return progress.ranks?.[opsDone(progress)] ?? null;
 }
 
 /** Whether the replica has run F, B and W of each of its micro-batches. */
@@ -267,8 +288,9 @@ function loadOf(view: View): StageLoad[] {
   }));
 }
 
+/** Null if dynamic, and for a placed schedule whose placement the view is not. */
 function fixedOrder(schedule: ScheduleId, microBatches: readonly number[], span: number): StageOp[] | null {
-  if (schedule === "dynamic") return null;
+  if (schedule !== "gpipe" && schedule !== "1f1b") return null;
   assert(Number.isInteger(span) && span >= 1, `span must be whole and at least 1, got ${span}`);
   return schedule === "gpipe" ? gpipeOrder(microBatches, span) : order1f1b(microBatches, span);
 }

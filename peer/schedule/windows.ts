@@ -41,10 +41,10 @@ export function inflightCaps(
   return caps;
 }
 
-/** Spans of a fixed order, one per stage, that fit together whatever the caps and shares; null if dynamic. */
+/** Spans of `1f1b` or `gpipe`, one per stage, that fit together whatever the caps and shares; null for any other schedule. */
 export function fixedSpans(schedule: ScheduleId, load: readonly StageLoad[]): number[] | null {
-  if (schedule === "dynamic") return null;
   if (schedule === "1f1b") return windows1f1b(load);
+  if (schedule !== "gpipe") return null;
   const chunk = gpipeChunk(load);
   return load.map(() => chunk);
 }

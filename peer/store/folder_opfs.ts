@@ -48,6 +48,32 @@ export async function openOpfsFolder(): Promise<StoreFolder> {
   throw new ShoalError("storage-denied", message);
 }
 
+/** A worker that was ended a moment ago still holds its folder; one of another tab holds it for as long as it trains. */
+const FORGET_TRIES = 5;
+const FORGET_PAUSE_MS = 200;
+
+/** Deletes the states of this origin; a folder that another tab holds stays, because that tab trains with it. */
+export async function forgetOpfs(): Promise<void> {
+  const { storage, locks } = navigator as Partial<Navigator>;
+  if (storage?.getDirectory === undefined || locks === undefined) return;
+  const root = await (await storage.getDirectory()).getDirectoryHandle(ROOT_NAME, { create: true });
+  let held = Array.from({ length: TAB_SLOTS_MAX }, (_, slot) => slot);
+  for (let attempt = 1; attempt <= FORGET_TRIES && held.length > 0; attempt++) {
+    if (attempt > 1) await new Promise((resolve) => setTimeout(resolve, FORGET_PAUSE_MS));
+    const still: number[] = [];
+    for (const slot of held) {
+      const release = await takeLock(locks, `${ROOT_NAME}-store-${slot}`);
+      if (release === null) {
+        still.push(slot);
+        continue;
+      }
+      await root.removeEntry(`slot-${slot}`, { recursive: true }).catch(() => {});
+      release();
+    }
+    held = still;
+  }
+}
+
 /** Holds the lock until the returned function is called; null if somebody else has it. */
 function takeLock(locks: LockManager, name: string): Promise<(() => void) | null> {
   return new Promise((resolve, reject) => {

@@ -36,3 +36,8 @@ function settled<T>(request: IDBRequest<T>): Promise<T> {
     request.onerror = () => reject(request.error);
   });
 }
+
+/** Deletes all notes of this origin. */
+export async function forgetBrowserNotes(): Promise<void> {
+  await settled(indexedDB.deleteDatabase(DATABASE));
+}

@@ -6,6 +6,7 @@ import { refuse, type Result } from "./errors.ts";
 import type { ModelSpec, RunConfig, View } from "./run.ts";
 import { shapeProblem } from "./shape.ts";
 import { count, COUNT_MAX, id, measure, small, text } from "./values.ts";
+import { LinkFiguresList, OpMs, StageTimesList, Trace } from "./measures.ts";
 import { Exported, Kept, Offer, RestoreFailed, type SnapshotOrder, Unkept } from "./snapshots.ts";
 import type { LossPoint, RunState } from "./status.ts";
 
@@ -47,6 +48,8 @@ const Measured = v.object({
   gpuOptimizer: v.optional(v.boolean()),
   /** Which kernels its engine chose by measuring, for people. */
   kernels: v.optional(text),
+  /** How `blockMs` divides among the operations. */
+  opMs: v.optional(OpMs),
 });
 const Heartbeat = v.object({
   type: v.literal("heartbeat"),
@@ -62,6 +65,10 @@ const Heartbeat = v.object({
   fenced: v.optional(measure),
   snapshotBytes: v.optional(measure),
   snapshotSpared: v.optional(measure),
+  /** Of each stage it computes. */
+  ops: v.optional(StageTimesList),
+  /** Once a second. */
+  links: v.optional(LinkFiguresList),
 });
 const Signal = v.object({
   type: v.literal("signal"),
@@ -133,6 +140,7 @@ const PeerMessageSchema = v.variant("type", [
   RestoreFailed,
   Offer,
   LinkLost,
+  Trace,
   Leave,
   Pause,
   Goodbye,
@@ -194,9 +202,21 @@ export type CoordinatorMessage =
   | { type: "refused"; code: string; reason: string }
   /** `epoch` is added by whoever keeps the run's log; the core knows nothing of it. */
   | { type: "view"; view: View; source: StateSource | null; epoch?: string }
-  | { type: "open"; gen: number; step: number; pass: Pass }
-  /** `hashes` of every stage's total: what is applied has this hash, or is fetched from a holder that logged it. */
-  | { type: "commit"; cut: number; step: number; gradNormSq: number; hashes: string[] }
+  /** `trace`: say what you did and when, once your operations of this step are done. */
+  | {
+    type: "open";
+    gen: number;
+    step: number;
+    pass: Pass;
+    trace?: boolean;
+    /** Training with `dtype` f16: exponent of the loss scale of each stage, by index. */
+    lossScale?: number[];
+  }
+  /**
+   * `hashes` of every stage's total: what is applied has this hash, or is fetched from a holder that logged it. `skip`: a gradient
+   * overflowed, so everybody passes over the step.
+   */
+  | { type: "commit"; cut: number; step: number; gradNormSq: number; hashes: string[]; skip?: boolean }
   | { type: "snapshot"; cut: number; step: number; stage: number }
   /** The stage's total of the open step has this hash; it will be sent by another holder. */
   | { type: "adopt"; cut: number; step: number; stage: number; hash: string }

@@ -21,6 +21,7 @@ import {
 } from "./control.ts";
 import type { Result } from "./errors.ts";
 import type { ModelSpec, RunConfig } from "./run.ts";
+import { KINDS } from "./testing_kinds.ts";
 
 type PeerSamples = { [T in PeerMessage["type"]]: Required<Extract<PeerMessage, { type: T }>> };
 type CoordinatorSamples = { [T in CoordinatorMessage["type"]]: Extract<CoordinatorMessage, { type: T }> };
@@ -41,6 +42,7 @@ const PEER_SAMPLES: PeerSamples = {
     memoryBytes: 4e9,
     gpuOptimizer: true,
     kernels: "nn quads 16x16 3.1 GFLOP/s",
+    opMs: { forward: 0.25, backward: 0.5, weightGrad: 0.75 },
   },
   heartbeat: {
     ...{ type: "heartbeat", stepMs: 0, bytesUp: 2 ** 40, bytesDown: 1, direct: 2, relayed: 0, hidden: true },
@@ -52,6 +54,8 @@ const PEER_SAMPLES: PeerSamples = {
       snapshotBytes: 7e6,
       snapshotSpared: 8,
     },
+    ops: [{ cut: 2, stage: 1, microBatches: 9, forwardMs: 1.5, backwardMs: 3, weightGradMs: 2, waitMs: 0 }],
+    links: [{ peer: "tab-2", rttMs: 40.5, upBytesPerS: 2.5e6, path: "direct" }],
   },
   signal: { type: "signal", peer: "tab-1", data: "7|offer" },
   ready: { type: "ready", gen: 0xffffffff },
@@ -84,6 +88,10 @@ const PEER_SAMPLES: PeerSamples = {
   "restore-failed": { type: "restore-failed", cut: 1, step: 2, stage: 3, reason: "a shard is missing" },
   offer: { type: "offer", states: [{ firstLayer: 0, endLayer: 1, step: 2, hash: "h" }] },
   "link-lost": { type: "link-lost", gen: 1, peer: "deno-2", reason: "" },
+  trace: {
+    ...{ type: "trace", gen: 4, step: 2, saidUs: 9_000, dropped: 0 },
+    ops: [{ kind: "F", stage: 1, microBatch: 3, startUs: 10, endUs: 20, waitUs: 5 }],
+  },
   leave: { type: "leave", reason: "asked" },
   pause: { type: "pause", paused: false },
   goodbye: { type: "goodbye", reason: "its page was closed" },
@@ -109,8 +117,8 @@ const COORDINATOR_SAMPLES: CoordinatorSamples = {
   },
   refused: { type: "refused", code: "bad-token", reason: "no" },
   view: { type: "view", view: VIEW, source: null, epoch: "e" },
-  open: { type: "open", gen: 1, step: 2, pass: "eval" },
-  commit: { type: "commit", cut: 1, step: 2, gradNormSq: 0.1, hashes: ["h0", "h1"] },
+  open: { type: "open", gen: 1, step: 2, pass: "train", trace: true, lossScale: [12, 0] },
+  commit: { type: "commit", cut: 1, step: 2, gradNormSq: 0.1, hashes: ["h0", "h1"], skip: true },
   snapshot: { type: "snapshot", cut: 1, step: 2, stage: 3 },
   adopt: { type: "adopt", cut: 1, step: 2, stage: 3, hash: "h" },
   "send-total": { type: "send-total", cut: 1, step: 2, stage: 3, to: "tab-2" },
@@ -176,57 +184,6 @@ function tableOf(heading: string): Row[] {
     })),
   }));
 }
-
-/** What docs/protocol.md says about each kind of value: what just fits, and what just does not. */
-const KINDS: Record<string, { fits: unknown[]; not: unknown[] }> = {
-  count: { fits: [0, 4_294_967_295], not: [-1, 1.5, 4_294_967_296, NaN, "1", null] },
-  small: { fits: [0, 256], not: [-1, 0.5, 257, "1", true] },
-  measure: { fits: [0, 1e300], not: [-0.001, Infinity, NaN, "1", []] },
-  number: { fits: [-1e300, 1e300], not: [Infinity, -Infinity, NaN, "1", {}] },
-  text: { fits: ["", "x".repeat(512)], not: ["x".repeat(513), 1, null] },
-  token: { fits: ["", "x".repeat(128)], not: ["x".repeat(129), 1] },
-  id: { fits: ["x", "x".repeat(64)], not: ["", "x".repeat(65), 1, {}] },
-  blob: { fits: ["", "x".repeat(65_536)], not: ["x".repeat(65_537), 1] },
-  flag: { fits: [true, false], not: [0, "true", null] },
-  Resume: {
-    fits: [{ peer: "x", ticket: "", epoch: "e".repeat(64) }],
-    not: [
-      ...[{}, null, "x", [], { ticket: "t", epoch: "e" }, { peer: "x", epoch: "e" }, {
-        peer: "x",
-        ticket: "t",
-      }],
-      ...[{ peer: "", ticket: "t", epoch: "e" }, { peer: "x", ticket: "t".repeat(129), epoch: "e" }],
-      { peer: "x", ticket: "t", epoch: "" },
-    ],
-  },
-  Have: {
-    fits: [{ cut: 0, stages: [] }, { cut: 1, stages: Array(256).fill({ stage: 256, step: 9, hash: "h" }) }],
-    not: [
-      ...[{}, null, [], { cut: -1, stages: [] }, { cut: 1, stages: {} }, { cut: 1, stages: [7] }],
-      { cut: 1, stages: Array(257).fill({ stage: 0, step: 9, hash: "h" }) },
-      { cut: 1, stages: [{ stage: 257, step: 9, hash: "h" }] },
-      { cut: 1, stages: [{ stage: 0, step: 0.5, hash: "h" }] },
-      { cut: 1, stages: [{ stage: 0, step: 1, hash: "" }] },
-      { cut: 1, stages: [{ stage: 0, step: 1, hash: "h", logged: 1 }] },
-    ],
-  },
-  "list of small": {
-    fits: [[], [0, 256], Array(256).fill(7)],
-    not: [Array(257).fill(7), [257], ["1"], {}, 1],
-  },
-  "list of number": {
-    fits: [[], [-1e300, 0], Array(256).fill(0.5)],
-    not: [Array(257).fill(0.5), [NaN], [Infinity], ["1"], {}, null],
-  },
-  "list of State": {
-    fits: [[], Array(256).fill({ firstLayer: 0, endLayer: 256, step: 9, hash: "h" })],
-    not: [
-      ...[Array(257).fill({ firstLayer: 0, endLayer: 1, step: 9, hash: "h" }), {}, null, [7]],
-      ...[[{ firstLayer: 257, endLayer: 1, step: 9, hash: "h" }], [{ firstLayer: 0, endLayer: 1, step: 9 }]],
-    ],
-  },
-  '"tab" or "deno"': { fits: ["tab", "deno"], not: ["node", "", 1, "constructor"] },
-};
 
 Deno.test("control: docs/protocol.md lists what a peer may say, field by field and bound by bound", () => {
   const rows = tableOf("From a peer");

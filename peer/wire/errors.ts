@@ -8,6 +8,7 @@ export type ErrorCode =
   | "bad-config"
   | "bad-corpus"
   | "bad-checkpoint"
+  | "bad-model"
   | "bad-log"
   | "bad-state"
   | "bad-snapshot"

@@ -109,7 +109,7 @@ export interface FrameHeader {
   fromStage: number;
   toStage: number;
   microBatch: number;
-  /** Power of two of the tensor, -100..100; 0 for raw32, int32 and packed. */
+  /** Power of two of the tensor, -100..100; 0 for raw32 and bytes; of a sum 1 if one of its values was not finite, else 0. */
   exponent: number;
   rows: number;
   cols: number;
@@ -272,8 +272,13 @@ function headerProblem(header: FrameHeader, payloadBytes: number): string | null
   }
   if (!sum && set.length > 0) return `kind ${kind} carries one micro-batch, its set must be empty`;
   if (rows < 1 || cols < 1) return `shape ${rows} x ${cols} has no values`;
-  const exact = codec === "raw32" || sum || raw;
-  if (exact ? exponent !== 0 : Math.abs(exponent) > EXPONENT_MAX) {
+  const exact = codec === "raw32" || raw;
+  const fits = sum
+    ? exponent === 0 || exponent === 1
+    : exact
+    ? exponent === 0
+    : Math.abs(exponent) <= EXPONENT_MAX;
+  if (!fits) {
     return `exponent ${exponent} is outside the range of codec ${codec}`;
   }
   return sizeProblem(header, payloadBytes);

@@ -346,8 +346,8 @@ Deno.test("frame: our own mistakes throw internal", () => {
     { ...sums, set: [3, 3] },
     { ...sums, set: [4, 3] },
     { ...sums, set: [256] },
-    { ...sums, exponent: 1 },
-    { ...sums, codec: "packed", exponent: 1 },
+    { ...sums, exponent: 2 },
+    { ...sums, codec: "packed", exponent: -1 },
   ];
   for (const header of wrong) {
     assert.throws(

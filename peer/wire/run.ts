@@ -89,7 +89,7 @@ export interface RunConfig {
   /** Characters of sample text written at each evaluation; 0 = none. */
   sample_chars: number;
   seed: number;
-  /** Pipeline stages; 0 = as many as there are peers, at most n_layer. */
+  /** Pipeline stages; 0 = the planner decides. */
   n_stage: number;
   /** Fewest peers that the run starts with. */
   min_peers: number;

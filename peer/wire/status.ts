@@ -18,6 +18,8 @@ export interface LossPoint {
 
 export interface PeerStatus {
   id: string;
+  /** What its owner calls it; absent where they did not say, and for everybody but the organizer. */
+  name?: string;
   /** "tab" or "deno". */
   runtime: string;
   adapter: string;

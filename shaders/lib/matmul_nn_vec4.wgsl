@@ -15,7 +15,7 @@ fn placeA(row: u32) -> vec4u {
 // Columns are four rows of the product, components four k.
 fn loadA(place: vec4u, k: u32) -> mat4x4f {
   let at = place + k;
-  return mat4x4f(a[at.x], a[at.y], a[at.z], a[at.w]);
+  return mat4x4f(wideA(a[at.x]), wideA(a[at.y]), wideA(a[at.z]), wideA(a[at.w]));
 }
 
 fn placeB(column: u32) -> vec4u {
@@ -26,5 +26,5 @@ fn placeB(column: u32) -> vec4u {
 fn loadB(place: vec4u, k: u32) -> mat4x4f {
   let width = params.N / 4u;
   let at = place.x + 4u * k * width;
-  return mat4x4f(b[at], b[at + width], b[at + 2u * width], b[at + 3u * width]);
+  return mat4x4f(wideB(b[at]), wideB(b[at + width]), wideB(b[at + 2u * width]), wideB(b[at + 3u * width]));
 }

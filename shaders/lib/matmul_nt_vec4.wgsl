@@ -15,7 +15,7 @@ fn placeA(row: u32) -> vec4u {
 // Columns are four rows of the product, components four k.
 fn loadA(place: vec4u, k: u32) -> mat4x4f {
   let at = place + k;
-  return mat4x4f(a[at.x], a[at.y], a[at.z], a[at.w]);
+  return mat4x4f(wideA(a[at.x]), wideA(a[at.y]), wideA(a[at.z]), wideA(a[at.w]));
 }
 
 fn placeB(column: u32) -> vec4u {
@@ -25,5 +25,5 @@ fn placeB(column: u32) -> vec4u {
 // Columns are four k, components four columns of the product.
 fn loadB(place: vec4u, k: u32) -> mat4x4f {
   let at = place + k;
-  return transpose(mat4x4f(b[at.x], b[at.y], b[at.z], b[at.w]));
+  return transpose(mat4x4f(wideB(b[at.x]), wideB(b[at.y]), wideB(b[at.z]), wideB(b[at.w])));
 }

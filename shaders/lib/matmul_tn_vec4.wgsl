@@ -16,7 +16,7 @@ fn placeA(row: u32) -> vec4u {
 fn loadA(place: vec4u, k: u32) -> mat4x4f {
   let width = params.M / 4u;
   let at = place.x + 4u * k * width;
-  return transpose(mat4x4f(a[at], a[at + width], a[at + 2u * width], a[at + 3u * width]));
+  return transpose(mat4x4f(wideA(a[at]), wideA(a[at + width]), wideA(a[at + 2u * width]), wideA(a[at + 3u * width])));
 }
 
 fn placeB(column: u32) -> vec4u {
@@ -27,5 +27,5 @@ fn placeB(column: u32) -> vec4u {
 fn loadB(place: vec4u, k: u32) -> mat4x4f {
   let width = params.N / 4u;
   let at = place.x + 4u * k * width;
-  return mat4x4f(b[at], b[at + width], b[at + 2u * width], b[at + 3u * width]);
+  return mat4x4f(wideB(b[at]), wideB(b[at + width]), wideB(b[at + 2u * width]), wideB(b[at + 3u * width]));
 }

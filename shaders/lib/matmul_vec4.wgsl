@@ -1,14 +1,15 @@
 // Parameters, bindings and the store of a matrix product in vectors of four; a layout file (matmul_nn_vec4.wgsl and its
-// like) adds the loads, a tile file the loop. Everything is row-major; slices of K are stored one after the other.
+// like) adds the loads, a tile file the loop, an operands file (matmul_floats.wgsl and its like)
+// how each tensor is stored. Everything is row-major; slices of K are stored one after the other.
 
 // #import lib/matmul_params.wgsl
 // #import lib/tile.wgsl
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> a: array<vec4f>;
-@group(0) @binding(2) var<storage, read> b: array<vec4f>;
-@group(0) @binding(3) var<storage, read> residual: array<vec4f>;
-@group(0) @binding(4) var<storage, read_write> out: array<vec4f>;
+@group(0) @binding(1) var<storage, read> a: array<fourOfA>;
+@group(0) @binding(2) var<storage, read> b: array<fourOfB>;
+@group(0) @binding(3) var<storage, read> residual: array<fourOfOut>;
+@group(0) @binding(4) var<storage, read_write> out: array<fourOfOut>;
 
 fn storeRow(row: u32, column: u32, slice: u32, sum: vec4f) {
   if (row >= params.M) {
@@ -17,11 +18,11 @@ fn storeRow(row: u32, column: u32, slice: u32, sum: vec4f) {
   let at = (slice * params.M + row) * (params.N / 4u) + column / 4u;
   var value = sum;
   if (params.epilogue == 1u) {
-    value += residual[at];
+    value += wideOut(residual[at]);
   } else if (params.epilogue == 2u) {
-    value += out[at];
+    value += wideOut(out[at]);
   }
-  out[at] = value;
+  out[at] = narrowOut(value);
 }
 
 // Rows row .. row + 3 are the tile's columns; what lies outside the output is left out.

@@ -17,9 +17,9 @@ const ROWS = 16u;
 @group(0) @binding(1) var<storage, read> dy: array<lanes>;
 @group(0) @binding(2) var<storage, read> gain: array<lanes>;
 @group(0) @binding(3) var<storage, read> rstd: array<f32>;
-@group(0) @binding(4) var<storage, read> dres: array<lanes>;
-@group(0) @binding(5) var<storage, read_write> x: array<lanes>;
-@group(0) @binding(6) var<storage, read_write> dx: array<lanes>;
+@group(0) @binding(4) var<storage, read> dres: array<kept>;
+@group(0) @binding(5) var<storage, read_write> x: array<kept>;
+@group(0) @binding(6) var<storage, read_write> dx: array<kept>;
 @group(0) @binding(7) var<storage, read_write> partial: array<lanes>;
 
 @compute @workgroup_size(workgroupSize)
@@ -37,7 +37,7 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
     let row = (first + k) * width;
     var along = lanes();
     for (var c = 0u; c < width; c++) {
-      along += dy[row + c] * gain[c] * x[row + c];
+      along += dy[row + c] * gain[c] * wide(x[row + c]);
     }
     scale[k] = rstd[first + k];
     mean[k] = totalOf(along) * scale[k] / f32(params.C);
@@ -48,14 +48,14 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
     for (var k = 0u; k < count; k++) {
       let i = (first + k) * width + c;
       let up = dy[i];
-      let h = x[i] * scale[k];
+      let h = wide(x[i]) * scale[k];
       var value = scale[k] * (up * weight - h * mean[k]);
       if (params.residual != 0u) {
-        value += dres[i];
+        value += wide(dres[i]);
       }
       sum += up * h;
-      dx[i] = value;
-      x[i] = h * weight;
+      dx[i] = narrow(value);
+      x[i] = narrow(h * weight);
     }
     partial[index * width + c] = sum;
   }

@@ -11,9 +11,9 @@ struct Params {
 override workgroupSize: u32 = 32u;
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<lanes>;
+@group(0) @binding(1) var<storage, read> x: array<kept>;
 @group(0) @binding(2) var<storage, read> gain: array<lanes>;
-@group(0) @binding(3) var<storage, read_write> y: array<lanes>;
+@group(0) @binding(3) var<storage, read_write> y: array<kept>;
 @group(0) @binding(4) var<storage, read_write> rstd: array<f32>;
 
 @compute @workgroup_size(workgroupSize)
@@ -26,12 +26,12 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
   let row = r * width;
   var squares = lanes();
   for (var c = 0u; c < width; c++) {
-    let value = x[row + c];
+    let value = wide(x[row + c]);
     squares += value * value;
   }
   let scale = 1.0 / sqrt(totalOf(squares) / f32(params.C) + params.eps);
   rstd[r] = scale;
   for (var c = 0u; c < width; c++) {
-    y[row + c] = x[row + c] * scale * gain[c];
+    y[row + c] = narrow(wide(x[row + c]) * scale * gain[c]);
   }
 }

@@ -11,8 +11,8 @@ struct Params {
 override workgroupSize: u32 = 64u;
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read_write> gate_up: array<lanes>;
-@group(0) @binding(2) var<storage, read_write> act: array<lanes>;
+@group(0) @binding(1) var<storage, read_write> gate_up: array<kept>;
+@group(0) @binding(2) var<storage, read_write> act: array<kept>;
 
 @compute @workgroup_size(workgroupSize)
 fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {
@@ -23,13 +23,13 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
     return;
   }
   let at = r * 2u * width + index % width;
-  let gate = gate_up[at];
-  let up = gate_up[at + width];
-  let upstream = act[index];
+  let gate = wide(gate_up[at]);
+  let up = wide(gate_up[at + width]);
+  let upstream = wide(act[index]);
   let s = sigmoid(gate);
   let silu = gate * s;
   // sigmoid(-gate) is 1 - s without the cancellation for a large positive gate.
-  gate_up[at] = upstream * up * s * (1.0 + gate * sigmoid(-gate));
-  gate_up[at + width] = upstream * silu;
-  act[index] = silu * up;
+  gate_up[at] = narrow(upstream * up * s * (1.0 + gate * sigmoid(-gate)));
+  gate_up[at + width] = narrow(upstream * silu);
+  act[index] = narrow(silu * up);
 }

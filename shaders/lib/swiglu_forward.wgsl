@@ -11,8 +11,8 @@ struct Params {
 override workgroupSize: u32 = 64u;
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> gate_up: array<lanes>;
-@group(0) @binding(2) var<storage, read_write> out: array<lanes>;
+@group(0) @binding(1) var<storage, read> gate_up: array<kept>;
+@group(0) @binding(2) var<storage, read_write> out: array<kept>;
 
 @compute @workgroup_size(workgroupSize)
 fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) groups: vec3u) {
@@ -23,6 +23,6 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
     return;
   }
   let at = r * 2u * width + index % width;
-  let gate = gate_up[at];
-  out[index] = gate * sigmoid(gate) * gate_up[at + width];
+  let gate = wide(gate_up[at]);
+  out[index] = narrow(gate * sigmoid(gate) * wide(gate_up[at + width]));
 }

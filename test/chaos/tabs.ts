@@ -119,10 +119,10 @@ export class Tab {
     await this.page.close();
   }
 
-  /** The page goes and comes again as a new peer. */
+  /** The page goes and comes again by itself, as a new peer: who agreed is not asked twice. */
   async reload(): Promise<void> {
     await this.page.reload();
-    await this.#lend();
+    await this.page.getByRole("button", { name: /leave now/i }).waitFor();
   }
 
   /** The button of a contributor who is done: the step is finished and the stage handed over. */

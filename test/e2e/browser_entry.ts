@@ -21,8 +21,8 @@ import type { Encoded } from "../../peer/wire/run.ts";
 import type { EngineName } from "../../peer/wire/status.ts";
 import { type FrameNote, LinkEnd } from "./link_end.ts";
 
-/** Kernels that software adapters are not given (attentionKernels, rmsnormKernels). */
-const HARDWARE_ONLY = /_(flash|group)$/;
+/** Kernels that software adapters are not given (attentionKernels, rmsnormKernels), and whose shared tiles f32's stand for. */
+const HARDWARE_ONLY = /_(flash|group)(_f16)?$|_shared_\d+x\d+_halves/;
 /** Pause between two looks at whether the second tab has loaded. */
 const LOAD_POLL_MS = 20;
 
@@ -33,6 +33,8 @@ export interface StageJob {
   input: StageInput;
   /** Null at the last stage. */
   gradient: Encoded | null;
+  /** Exponent of the loss scale, with `dtype` f16. */
+  lossScale?: number;
 }
 
 export interface StageResult extends StageOutput {
@@ -137,6 +139,7 @@ async function runStage(kind: EngineName, job: StageJob): Promise<StageResult> {
   const engine = await createEngine(kind, job.build);
   try {
     await engine.load(job.params);
+    engine.scaleLoss?.(job.lossScale ?? 0);
     const output = await engine.forward(0, job.input);
     const gradient = await engine.backward(0, job.gradient);
     return { ...output, engine: engine.name, gradient, weightGrad: await engine.weightGrad(0) };

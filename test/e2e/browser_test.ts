@@ -30,6 +30,8 @@ const MIB = 1024 * 1024;
 
 /** As in test/kernels/engine_test.ts: f32 operations against f64 through a few layers leave some 1e-6. */
 const F32_TOLERANCE = 2e-5;
+/** As in test/kernels/halves_engine_test.ts. */
+const F16_TOLERANCE = 6e-3;
 /** As there: a code next to a tie may round the other way, in a few places. */
 const CODE_TOLERANCE = 2e-3;
 
@@ -123,7 +125,9 @@ tabTest("every kernel compiles, and what does not is refused with its line", asy
   await test.step("every matrix product gives the reference's sums, and tuning leaves none out", async () => {
     const { checked, wrong } = await callTab(page, "checkProducts");
     assert.deepEqual(wrong, []);
-    assert.deepEqual(checked.toSorted(), matmulSpecs.map(({ name }) => name).toSorted());
+    // Products in halves are not measured: they take f32's choice. Their sums are tested in test/kernels.
+    const floats = matmulSpecs.map(({ name }) => name).filter((name) => !name.includes("halves"));
+    assert.deepEqual(checked.toSorted(), floats.toSorted());
     const result = await callTab(page, "tuneStage", buildsOf(tinySpec, 1, { codec: "raw32" })[0]!);
     assert.deepEqual(result.excluded, []);
     assert.ok(
@@ -146,6 +150,25 @@ tabTest("two stages on WebGPU equal the CPU engine of the same page", async (tab
   }
 });
 
+tabTest("two stages in halves equal the CPU engine within f16, and an overflow shows", async (tabs) => {
+  const page = await tabs.open();
+  const spec = { ...tinySpec, n_head: 2, n_kv_head: 1 };
+  for (const job of await stageJobs(spec, "raw32")) {
+    const halves = { ...job, build: { ...job.build, dtype: "f16" as const } };
+    const cpu = await callTab(page, "runStage", "cpu", job);
+    const actual = await callTab(page, "runStage", "wgsl", { ...halves, lossScale: 12 });
+    for (const key of ["activation", "gradient"] as const) {
+      const [wanted, found] = [cpu[key], actual[key]];
+      if (wanted) closeTo(values(found!), values(wanted), F16_TOLERANCE);
+    }
+    assert.ok(Math.abs((actual.loss ?? 0) - (cpu.loss ?? 0)) <= F16_TOLERANCE, `loss ${actual.loss}`);
+    closeTo(actual.weightGrad, cpu.weightGrad, F16_TOLERANCE);
+    const over = await callTab(page, "runStage", "wgsl", { ...halves, lossScale: 40 });
+    assert.ok(over.weightGrad.some((value) => !Number.isFinite(value)), "no value tells of the overflow");
+    if (over.gradient) assert.ok(values(over.gradient).every(Number.isFinite), "what leaves is sane");
+  }
+});
+
 tabTest("two stages on tfjs' WASM backend equal the CPU engine of the same page", async (tabs) => {
   await compareStages(await tabs.open(), tinySpec, "i8b64", "tfjs-wasm");
 });
@@ -163,21 +186,30 @@ async function compareStages(
   spec: ModelSpec,
   ...[codec, engine = "wgsl"]: [CodecId, EngineName?]
 ): Promise<void> {
-  const builds = buildsOf(spec, 2, { codec });
-  const params = builds.map(({ stage }) => testParams(spec, stage, 100));
-  const ids = { tokens: testIds(spec, 5), targets: testIds(spec, 6) };
-  const { activations: [activation], gradients: [gradient] } = await boundaries(builds, params, ids);
-  const { tokens, targets } = ids;
-  const jobs: StageJob[] = [
-    { build: builds[0]!, params: params[0]!, input: { tokens }, gradient: gradient! },
-    { build: builds[1]!, params: params[1]!, input: { activation: activation!, targets }, gradient: null },
-  ];
-  for (const job of jobs) {
+  for (const job of await stageJobs(spec, codec)) {
     const cpu = await callTab(page, "runStage", "cpu", job);
     const actual = await callTab(page, "runStage", engine, job);
     assert.match(actual.engine, new RegExp(`^${engine}`));
     compare(actual, cpu);
   }
+}
+
+/** A micro-batch of two stages, each with what the CPU engine's other one hands it. */
+async function stageJobs(spec: ModelSpec, codec: CodecId): Promise<StageJob[]> {
+  const builds = buildsOf(spec, 2, { codec });
+  const params = builds.map(({ stage }) => testParams(spec, stage, 100));
+  const ids = { tokens: testIds(spec, 5), targets: testIds(spec, 6) };
+  const { activations: [activation], gradients: [gradient] } = await boundaries(builds, params, ids);
+  const { tokens, targets } = ids;
+  return [
+    { build: builds[0]!, params: params[0]!, input: { tokens }, gradient: gradient! },
+    { build: builds[1]!, params: params[1]!, input: { activation: activation!, targets }, gradient: null },
+  ];
+}
+
+function closeTo(actual: Float32Array, expected: Float32Array, limit: number): void {
+  const error = relL2(actual, expected);
+  assert.ok(error <= limit, `relative error ${error} above ${limit}`);
 }
 
 /** What crosses the boundary of the two stages, made here by the CPU engine. */

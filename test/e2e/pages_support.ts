@@ -5,11 +5,13 @@ import { type Browser, chromium } from "playwright";
 import { build } from "vite";
 
 const CONFIG_FILE = fileURLToPath(new URL("../../vite.config.ts", import.meta.url));
+/** Served as they are, beside what is built. */
+const PUBLIC = fileURLToPath(new URL("../../web/public/", import.meta.url));
 
 /** The strictest policy the pages must live with; the coordinator may allow more connections, never more scripts. */
 const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-  "worker-src 'self'; base-uri 'none'; form-action 'none'";
+  "manifest-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'";
 
 /** Of scripts, which is that of the workers they are: WebAssembly beside the above. */
 const WASM_POLICY = POLICY.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'");
@@ -20,6 +22,8 @@ const TYPES: Record<string, string> = {
   css: "text/css; charset=utf-8",
   svg: "image/svg+xml",
   wasm: "application/wasm",
+  webmanifest: "application/manifest+json",
+  png: "image/png",
 };
 
 export interface Chunk {
@@ -62,6 +66,7 @@ export async function buildPages(
     const css = [...item.viteMetadata?.importedCss ?? []];
     built.chunks.push({ fileName: item.fileName, imports: item.imports, css });
   }
+  for (const { name } of Deno.readDirSync(PUBLIC)) built.files.set(name, Deno.readFileSync(PUBLIC + name));
   return built;
 }
 

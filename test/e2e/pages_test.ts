@@ -26,7 +26,9 @@ interface Look {
 }
 
 /** Every kind of part: tables, lists, icons, curve, controls. */
-const WITH_EVERYTHING = ["admin-rolled-back", "training-alone"];
+const WITH_EVERYTHING = ["admin-rolled-back", "admin-training", "training-slowed", "welcome-again"];
+/** What is folded away is drawn and checked, too. */
+const UNFOLDED = ["training-slowed", "welcome-again"];
 
 const LOOKS: Look[] = [
   { name: "light", width: 1280, colorScheme: "light", axe: "all rules" },
@@ -57,8 +59,15 @@ async function openPage(browser: Browser): Promise<{ page: Page; errors: string[
 async function show(page: Page, origin: string, fixture: Fixture): Promise<void> {
   await page.goto(`${origin}/fixtures?fixture=${fixture.name}`);
   await page.locator("h1").first().waitFor();
+  if (UNFOLDED.includes(fixture.name)) await unfold(page);
   // The plot is drawn by a part of the bundle that loads on demand.
   if (await page.locator(".plot").count() > 0) await page.locator(".plot canvas").waitFor();
+}
+
+async function unfold(page: Page): Promise<void> {
+  for (const summary of await page.locator("summary").all()) {
+    if (await summary.isVisible()) await summary.click();
+  }
 }
 
 async function violations(page: Page, scope: Look["axe"] = "all rules"): Promise<string[]> {
@@ -132,6 +141,38 @@ Deno.test("orders that end something ask first, and the keyboard can answer", as
     assert.deepEqual(await violations(page), []);
     await page.getByRole("dialog").getByRole("button", { name: "Remove it" }).press("Enter");
     assert.equal(await pressed(), "evict tab-09ae");
+  } finally {
+    await browser.close();
+  }
+});
+
+Deno.test("the picture of a step is read with the keyboard, row by row, and as a table", async function test() {
+  await using site = serveBuilt(await buildPages("fixtures"));
+  const browser = await openBrowser();
+  try {
+    const { page } = await openPage(browser);
+    await page.goto(`${site.origin}/fixtures?fixture=admin-training`);
+    const rows = page.getByRole("listbox", { name: "Stages over time" }).getByRole("option");
+    assert.equal(await rows.count(), 5);
+    const focused = () => page.evaluate(() => document.activeElement?.getAttribute("aria-label") ?? "");
+    await page.getByRole("button", { name: "Hold this step" }).press("Tab");
+    assert.match(await focused(), /^Stage 1 on tab-4f21: 8 micro-batches, F 22 ms/);
+    for (const key of ["ArrowDown", "ArrowDown"]) await page.keyboard.press(key);
+    const text = await focused();
+    assert.match(text, /^Stage 2 on tab-09ae: 16 micro-batches/);
+    await page.locator(".gantt-text").getByText(text).waitFor();
+    await page.keyboard.press("End");
+    await page.keyboard.press("ArrowDown");
+    assert.match(await focused(), /^Stage 4 on deno-1d5b/);
+    assert.equal(await rows.nth(4).getAttribute("aria-selected"), "true");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Enter");
+    await page.getByRole("region", { name: "Table of the newest step" }).getByRole("row").nth(5).waitFor();
+    await page.locator(".peers summary").first().press("Enter");
+    await page.getByText("tab-09ae: 45 ms, 2.1 MB/s up, 1.1 MB/s down, direct").first().waitFor();
+    assert.deepEqual(await violations(page), []);
+    await page.getByRole("button", { name: "Hold this step" }).press("Enter");
+    assert.equal(await page.evaluate(() => document.documentElement.dataset["pressed"]), "hold");
   } finally {
     await browser.close();
   }

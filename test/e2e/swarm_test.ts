@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
 import type { Page } from "playwright";
 import { mainThreadOf } from "./main_thread.ts";
+import type { StepTrace } from "../../peer/wire/status.ts";
 import { startSwarm, type Swarm } from "./swarm_support.ts";
 
 const SHOTS = fileURLToPath(new URL("../screenshots/", import.meta.url));
@@ -26,6 +27,33 @@ async function lend(page: Page): Promise<void> {
 async function shot(page: Page, name: string): Promise<void> {
   await Deno.mkdir(SHOTS, { recursive: true });
   await page.screenshot({ path: `${SHOTS}${name}.png`, fullPage: true });
+}
+
+/** The newest traced step as the organizer's page gets it: every operation of every stage once, none before what it needs. */
+async function checkTrace({ coordinator }: Swarm, N: number): Promise<void> {
+  const { origin, hash } = new URL(coordinator.adminLink);
+  const answer = await fetch(`${origin}/api/trace`, {
+    headers: { authorization: `Bearer ${hash.slice(1)}` },
+  });
+  const trace: StepTrace = await answer.json();
+  const ops = new Map(
+    trace.lanes.flatMap((lane) => lane.ops.map((op) => [`${op.kind} ${op.stage} ${op.microBatch}`, op])),
+  );
+  assert.equal(ops.size, 3 * N * trace.stages);
+  const last = trace.stages - 1;
+  for (const { kind, stage, microBatch, startMs, endMs } of ops.values()) {
+    const needed = [
+      ...(kind === "F" && stage > 0 ? [`F ${stage - 1}`] : []),
+      ...(kind === "B" ? [`F ${stage}`, ...(stage < last ? [`B ${stage + 1}`] : [])] : []),
+      ...(kind === "W" ? [`B ${stage}`] : []),
+    ];
+    for (const name of needed) {
+      const { endMs: madeMs } = ops.get(`${name} ${microBatch}`)!;
+      assert.ok(madeMs <= startMs + 1e-6, `${kind} ${stage} ${microBatch} begins before ${name} has ended`);
+    }
+    assert.ok(endMs <= trace.measuredMs, `${kind} ${stage} ${microBatch} ends after the commit`);
+  }
+  assert.ok(trace.bubble >= 0 && trace.bubble < 1 && trace.predictedMs !== null);
 }
 
 Deno.test("two tabs with two engines and a Deno peer train together; one tab closes and training goes on", async () => {
@@ -52,12 +80,23 @@ Deno.test("two tabs with two engines and a Deno peer train together; one tab clo
   const engines = Object.values(core.peers).map(({ engine }) => engine).toSorted();
   assert.deepEqual(engines, ["tfjs-wasm", "wgsl (builtin)", "wgsl (builtin)"]);
   assert.ok(swarm.lines.some((line) => line.event === "eval"), "no evaluation happened");
+  await checkTrace(swarm, core.config.gradient_accumulation_steps);
+  for (const { ops = [], links = {} } of Object.values(core.peers)) {
+    for (const { forwardMs, backwardMs, weightGradMs } of ops) {
+      assert.ok(Math.min(forwardMs, backwardMs, weightGradMs) > 0);
+    }
+    assert.ok(
+      Object.values(links).some((link) => link.rttMs > 0 && link.upBytesPerS > 0),
+      "no link was measured",
+    );
+  }
   await second.getByRole("heading", { level: 1 }).waitFor();
   await shot(second, "live-contributor");
 
   const admin = await second.context().newPage();
   await admin.goto(coordinator.adminLink);
   await admin.getByText(/training/i).first().waitFor();
+  await admin.getByRole("listbox", { name: "Stages over time" }).getByRole("option").first().waitFor();
   await shot(admin, "live-admin");
   await admin.close();
 
@@ -137,8 +176,8 @@ Deno.test("the GPU dies under a tab: it says so, the run goes on without a lost 
   const before = swarm.step();
   await swarm.until("3 more steps", () => swarm.step() >= before + 3);
   assert.equal(core.stepsRedone, 0);
+  // One press: who has agreed is not asked twice.
   await page.getByRole("button", { name: /join again/i }).click();
-  await lend(page);
   await swarm.until(
     "the tab's return",
     () => core.status === "training" && (core.view?.stages[1]?.replicas.length ?? 0) > 1,

@@ -21,7 +21,7 @@ const gpu = await openDenoDevice();
 
 const CASES = [
   ...(["raw32", "f16s", "i8b64"] as const).map((codec) => ({ codec, schedule: "dynamic" as const })),
-  ...(["1f1b", "gpipe"] as const).map((schedule) => ({ codec: "raw32" as const, schedule })),
+  ...(["1f1b", "gpipe", "zb-h2"] as const).map((schedule) => ({ codec: "raw32" as const, schedule })),
 ];
 
 for (const { codec, schedule } of CASES) {

@@ -72,7 +72,9 @@ function costOf(fault: Fault): number {
     case "replay":
     case "clock":
     case "timers":
+    case "slow":
       return 0;
+    case "replan":
     case "crash":
     case "crash-in":
     case "crash-stage":

@@ -7,6 +7,7 @@ import { at, chance, Forgery } from "./forgery.ts";
 import type { Invariants } from "./invariants.ts";
 import { COORDINATOR, type Match, type Path } from "./network.ts";
 import { coordinatorStates, isUnproved, peerStates } from "./probe.ts";
+import { slowDown } from "./speeds.ts";
 import type { Observer, Sent, SimPeer } from "./types.ts";
 import type { World } from "./world.ts";
 
@@ -26,6 +27,8 @@ export type Fault =
   | { at: number; do: "mute"; who: number }
   | { at: number; do: "freeze"; who: number; forMs: number }
   | { at: number; do: "join" }
+  | { at: number; do: "slow"; who: number; factor: number }
+  | { at: number; do: "replan" }
   | { at: number; do: "leave"; who: number }
   | { at: number; do: "pause"; who: number; forMs: number }
   | { at: number; do: "hold"; forMs: number }
@@ -153,6 +156,8 @@ export class Nemesis implements Observer {
     switch (fault.do) {
       case "join":
         return void world.join();
+      case "replan":
+        return world.process.take({ type: "admin", action: "replan" });
       case "hold":
         world.press("pause");
         return world.at(world.clock.now + fault.forMs, () => world.press("resume"));
@@ -195,6 +200,7 @@ export class Nemesis implements Observer {
     if (id === undefined) return true;
     if (fault.do === "crash") world.crash(id, fault.lose);
     else if (fault.do === "mute") world.mute(id);
+    else if (fault.do === "slow") slowDown(world, id, fault.factor);
     else if (fault.do === "freeze") world.freeze(id, fault.forMs);
     else if (fault.do === "leave") world.wish(id, { type: "leave", reason: "asked" });
     else if (fault.do === "cut") {
@@ -307,4 +313,9 @@ export function inOrder(faults: Fault[]): Fault[] {
 
 export function between(random: Random, least: number, most: number): number {
   return Math.round(least + random() * (most - least));
+}
+
+/** Chooses by hashing, so that a fault hits the same pairs and peers whenever it is asked. */
+export function salt(random: Random): number {
+  return Math.floor(random() * 1e9);
 }

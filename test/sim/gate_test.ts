@@ -43,6 +43,8 @@ const HITS: Record<string, string[]> = {
   "torn-log": ["coordinator"],
   "disk-full": ["disk-full", "coordinator"],
   clock: ["clock", "timers"],
+  overflow: ["overflow", "crash", "coordinator", "crash-stage"],
+  replan: ["slow", "replan", "crash", "join"],
 };
 
 function failuresOf(tallies: Tally[]): string {
@@ -66,6 +68,7 @@ Deno.test(`simulation: ${WORLDS} fixed worlds over ${SCENARIOS.length} scenarios
   assert.ok(of("replay").fenced > 0, "no replayed frame was ever refused");
   assert.ok(of("crash").recomputed > 0, "no micro-batch was ever computed again");
   assert.ok(of("last-holder").redone > 0, "no stage was ever lost");
+  assert.ok(of("mirror").recomputed > 0, "no mirror ever took over");
   const { departures, recomputed, redone } = of("calm");
   assert.deepEqual({ departures, recomputed, redone }, { departures: 0, recomputed: 0, redone: 0 });
 });

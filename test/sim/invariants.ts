@@ -58,6 +58,8 @@ export class Violation extends Error {}
 
 export class Invariants implements Observer {
   readonly counts: Counts = { commits: 0, departures: 0, recomputed: 0, redone: 0, reduced: 0, gaps: [] };
+  /** Steps that were passed over because a gradient overflowed. */
+  skipped = 0;
   readonly #world: World;
   readonly #reference: Reference;
   readonly #options: InvariantOptions;
@@ -230,7 +232,8 @@ export class Invariants implements Observer {
     );
   }
 
-  #onCommit({ step, hashes }: { step: number; hashes: string[] }): void {
+  #onCommit({ step, hashes, skip }: { step: number; hashes: string[]; skip?: boolean }): void {
+    if (skip === true) this.skipped++;
     const { coordinator, clock: { now } } = this.#world;
     const again = step < this.#highest;
     check(step === this.#committed, `I1 step ${step} was committed after step ${this.#committed - 1}`);

@@ -2,6 +2,7 @@
 // fail on every one, or it would not notice if the guard went missing. No hooks in the sources: a text that is not found exactly
 // once is an error here, and the list has to follow the code.
 import { join } from "node:path";
+import { OVERFLOW_MUTANTS } from "./mutants_overflow.ts";
 
 export interface Mutant {
   name: string;
@@ -256,6 +257,7 @@ export const MUTANTS: readonly Mutant[] = [
     seeds: 100,
     noticed: /^I[278] /,
   },
+  ...OVERFLOW_MUTANTS,
 ];
 
 /** Text with every replacement made. Throws unless each text to find is there exactly once. */

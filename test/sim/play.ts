@@ -3,6 +3,7 @@
 import { createCpuEngine } from "../../peer/engine/cpu.ts";
 import type { StageBuild } from "../../peer/engine/engine.ts";
 import { specOf } from "../../peer/model/layout.ts";
+import { withOverflow } from "../support/overflow.ts";
 import { createSimEngine } from "./engine.ts";
 import { Nemesis } from "./faults.ts";
 import { type Counts, Invariants, Violation } from "./invariants.ts";
@@ -41,8 +42,10 @@ export interface Outcome extends Counts {
 export async function play(plan: Plan, changes: Partial<WorldOptions> = {}): Promise<Outcome> {
   const real = plan.seed % REAL_EVERY === 0;
   const create = real ? createCpuEngine : createSimEngine;
-  const createEngine = (build: StageBuild) => Promise.resolve(create(build));
   const { config, seed, peers } = plan;
+  const over = config.dtype === "f16";
+  const createEngine = (build: StageBuild) =>
+    Promise.resolve(over ? withOverflow(create(build), build) : create(build));
   const base = { config, spec: specOf(config, VOCABULARY), corpus: CORPUS, createEngine };
   const reference = await referenceOf(base, real ? "cpu" : "simulated");
   const world = new World({ ...base, seed, peers, bytes: real, ...changes });
@@ -57,7 +60,7 @@ export async function play(plan: Plan, changes: Partial<WorldOptions> = {}): Pro
       scenario: plan.scenario,
       seed,
       violation,
-      hits: { ...nemesis.hits, refusal: world.refusals.length },
+      hits: { ...nemesis.hits, refusal: world.refusals.length, overflow: invariants.skipped },
     },
     generations: world.coordinator.state.gen,
     fenced: world.fenced,

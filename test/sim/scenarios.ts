@@ -4,9 +4,12 @@ import { readConfig } from "../../peer/model/config.ts";
 import type { RunConfig } from "../../peer/wire/run.ts";
 import { pick, type Random, seededRandom } from "../support/random.ts";
 import { gapMost, patience } from "./bounds.ts";
-import { ALL_PATHS, between, type Fault, inOrder } from "./faults.ts";
+import { ALL_PATHS, between, type Fault, inOrder, salt } from "./faults.ts";
 import type { Path } from "./network.ts";
+import { inHalves, OVERFLOWING } from "./halves_shape.ts";
+import { mirroredShape, placedShape } from "./placed_shapes.ts";
 import { COORDINATOR_STATES, PEER_STATES } from "./probe.ts";
+import { replanFaults, replanShape } from "./replan_shape.ts";
 
 /** Faults begin in this part of a run; a calm one takes about three virtual seconds. */
 const FIRST_MS = 150;
@@ -50,23 +53,13 @@ export function simConfig(changes: Record<string, unknown>): RunConfig {
     ...{ n_layer: 3, n_head: 2, n_kv_head: 1, n_embd: 4, n_inner: 4, block_size: 4, batch_size: 1 },
     ...{ gradient_accumulation_steps: 4, max_iters: 7, warmup_iters: 1, lr_decay_iters: 7, eval_interval: 4 },
     ...{ eval_iters: 2, checkpoint_interval: 100, snapshot_interval: 3, sample_chars: 0, min_peers: 3 },
-    ...{
-      codec_forward: "raw32",
-      codec_backward: "raw32",
-      seed: 11,
-      shadows: true,
-      parity: false,
-      ...changes,
-    },
+    ...{ codec_forward: "raw32", codec_backward: "raw32", seed: 11, shadows: true, parity: false },
+    ...changes,
   });
 }
 
 function when(random: Random): number {
   return between(random, FIRST_MS, LAST_MS);
-}
-
-function salt(random: Random): number {
-  return Math.floor(random() * 1e9);
 }
 
 function times<T>(random: Random, most: number, make: (k: number) => T): T[] {
@@ -83,7 +76,7 @@ function crash(random: Random, at: number): Fault {
 
 function variety(random: Random): Record<string, unknown> {
   return {
-    n_stage: pick(random, [0, 0, 2, 3]),
+    n_stage: pick(random, [0, 3, 2, 3]),
     schedule: pick(random, ["dynamic", "dynamic", "1f1b", "gpipe"]),
     gradient_accumulation_steps: pick(random, [4, 4, 5]),
   };
@@ -249,13 +242,21 @@ const DRAWS: Record<string, Draw> = {
     });
     return setting(random, some.flat(), { mayRedo: true, config: tiedNowAndThen(random) });
   },
+  placed: (random) => {
+    const faults = random() < 0.3 ? wishes(random) : crashes(random, between(random, 1, 2));
+    faults.push(...maybe(random, coordinator(random, false)));
+    return setting(random, faults, { ...placedShape(random), mayRedo: true });
+  },
+  mirror: (random) => setting(random, [crash(random, when(random))], mirroredShape(random)),
+  overflow: (random, seed) => inHalves(DRAWS[pick(random, OVERFLOWING)!]!(random, seed)),
+  replan: (random) => setting(random, replanFaults(random), { ...replanShape(random), mayRedo: true }),
 };
 
 /**
  * A wrong plan may stop a round until the coordinator gives it up, which takes longer than all other faults. A memory that is
  * wrong by itself is found because others are right and there; when those may go as well, nobody can say what was right.
  */
-const APART = ["calm", "crooked", "rot", "misled", "everything"];
+const APART = ["calm", "crooked", "rot", "misled", "everything", "placed", "mirror", "overflow", "replan"];
 const EVERYTHING = Object.keys(DRAWS).filter((name) => !APART.includes(name));
 
 export const SCENARIOS: readonly string[] = Object.keys(DRAWS);

@@ -19,8 +19,9 @@ import { disconnect, handOver, keepingOf, type KeepingWorld, orderSnapshots } fr
 import { KNOCK_MS, type KnockingWorld, loseSocket } from "./knocking.ts";
 import { Links } from "./links.ts";
 import { asBytes, COORDINATOR, Network, type Path } from "./network.ts";
-import { IDLE_BEAT, isSumOfLogged } from "./probe.ts";
+import { isSumOfLogged } from "./probe.ts";
 import { fallAsleep, thaw, wake } from "./sleep.ts";
+import { beatOf } from "./speeds.ts";
 import type { CoordinatorCrash, Observer, Sent, SimPeer, WorldOptions } from "./types.ts";
 
 /** Virtual milliseconds after which a run that has not finished counts as stuck. */
@@ -60,9 +61,8 @@ export class World {
     this.network = new Network(this.clock, this.random);
     this.links = new Links(this, (id, other, open) => this.#onLink(id, other, open));
     const { clock, random, observers } = this;
-    const { config, spec } = options;
     this.process = new CoordinatorProcess({
-      ...{ config, spec, clock, random, observers },
+      ...{ config: options.config, spec: options.spec, clock, random, observers },
       onEffect: (effect) => this.#carryOut(effect),
       onDown: (lose) => this.#onDown(lose),
     });
@@ -236,7 +236,7 @@ export class World {
   #beat(id: string): void {
     const peer = this.peers.get(id)!;
     if (peer.dead || peer.mute || peer.stalled !== null) return;
-    this.#say(id, { type: "heartbeat", ...IDLE_BEAT });
+    this.#say(id, { type: "heartbeat", ...beatOf(this, peer) });
   }
 
   #say(id: string, message: PeerMessage): void {

@@ -3,7 +3,7 @@
 import type { StageEngine, StageOptimizer, StateValues } from "../../peer/engine/engine.ts";
 import type { StageBuild } from "../../peer/engine/engine.ts";
 import { addInto } from "../../peer/exact/accumulate.ts";
-import { applyTotal, type StepOptions, totalNormSq } from "../../peer/exact/optimizer.ts";
+import { applyTotal, passOver, type StepOptions, totalNormSq } from "../../peer/exact/optimizer.ts";
 import { quantise } from "../../peer/exact/quantise.ts";
 import { cloneState, createState, type StageState } from "../../peer/exact/state.ts";
 import { stageLayout } from "../../peer/model/layout.ts";
@@ -77,6 +77,12 @@ class ExactOptimizer implements StageOptimizer {
     this.#state.step = step;
     applyTotal(this.#state, this.#sum, options);
     await this.#engine.load(this.#state.params);
+  }
+
+  passOver(step: number, options: StepOptions): Promise<void> {
+    this.#state.step = step;
+    passOver(this.#state, this.#sum, options);
+    return Promise.resolve();
   }
 
   read(): Promise<StateValues> {

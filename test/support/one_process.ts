@@ -1,8 +1,9 @@
 // The one-process reference run: the whole model as one stage, no peers, no frames, the same exact core. What every
 // distributed run with CPU kernels must equal bit for bit, whatever its stages, schedule and departures.
+import { FIRST_EXPONENT } from "../../coordinator/core/loss_scale.ts";
 import { createCpuEngine } from "../../peer/engine/cpu.ts";
 import { addInto } from "../../peer/exact/accumulate.ts";
-import { applyTotal, totalNormSq } from "../../peer/exact/optimizer.ts";
+import { applyTotal, passOver, totalNormSq } from "../../peer/exact/optimizer.ts";
 import { quantise } from "../../peer/exact/quantise.ts";
 import { createState, type StageState } from "../../peer/exact/state.ts";
 import { batchOffsets, type Corpus, sliceBatch } from "../../peer/model/data.ts";
@@ -48,9 +49,14 @@ export async function trainOn({ config, spec, corpus, state, until, engine }: Se
   const used = engine ?? createCpuEngine({ spec, stage, batchSize: config.batch_size, slots: 1, ...codecs });
   const rates = learningRates(config);
   const losses: number[] = [];
+  let lossScale = FIRST_EXPONENT;
   while (state.step < until) {
     await used.load(state.params);
-    losses.push(await trainStep({ config, spec, corpus, engine: used, state, lr: rates[state.step]! }));
+    used.scaleLoss?.(lossScale);
+    const input = { config, spec, corpus, engine: used, state, lr: rates[state.step]! };
+    const { loss, skipped } = await trainStep(input);
+    if (skipped) lossScale--;
+    losses.push(loss);
   }
   return losses;
 }
@@ -64,20 +70,26 @@ interface StepInput {
   lr: number;
 }
 
-async function trainStep({ config, spec, corpus, engine, state, lr }: StepInput): Promise<number> {
+async function trainStep(
+  { config, spec, corpus, engine, state, lr }: StepInput,
+): Promise<{ loss: number; skipped: boolean }> {
   const microBatches = config.gradient_accumulation_steps;
   const sum = new Int32Array(state.layout.size);
   const shape = { split: "train" as const, tokens: corpus.length, blockSize: spec.block_size };
-  let loss = 0;
+  let [loss, nonFinite] = [0, 0];
   for (let m = 0; m < microBatches; m++) {
     const offsets = batchOffsets(config.seed, state.step, m, { ...shape, batchSize: config.batch_size });
     const output = await engine.forward(0, sliceBatch(corpus, offsets, spec.block_size));
     loss += output.loss ?? NaN;
     await engine.backward(0, null);
     const rule = { microBatches, reduce: config.reduce, seed: config.seed, microBatch: m };
-    addInto(sum, quantise(await engine.weightGrad(0), state, rule).values);
+    const quantised = quantise(await engine.weightGrad(0), state, rule);
+    addInto(sum, quantised.values);
+    nonFinite += quantised.nonFinite;
   }
   const gradNormSq = totalNormSq(state, sum, { microBatches, reduce: config.reduce });
-  applyTotal(state, sum, { microBatches, lr, gradNormSq, config });
-  return loss / microBatches;
+  const skipped = config.dtype === "f16" && nonFinite > 0;
+  if (skipped) passOver(state, sum, { microBatches, config });
+  else applyTotal(state, sum, { microBatches, lr, gradNormSq, config });
+  return { loss: loss / microBatches, skipped };
 }

@@ -22,7 +22,7 @@ const QUIET = {
 };
 
 /** A heartbeat of a peer that has nothing to tell. */
-export const HEARTBEAT: PeerMessage = {
+export const HEARTBEAT: PeerMessage & { type: "heartbeat" } = {
   ...{ type: "heartbeat", stepMs: 1, bytesUp: 2, bytesDown: 3, direct: 1, relayed: 0, hidden: false },
   ...{ recomputed: 0, recoveryBytes: 0, retainedBytes: 0 },
 };
@@ -42,7 +42,7 @@ export class RunHarness {
     resume?: { step: number; files: StateFile[] },
     restored?: RunCore,
   ) {
-    const config = readConfig({ ...QUIET, ...changes });
+    const config = readConfig({ ...QUIET, ...stagesOfPeers(changes), ...changes });
     this.core = restored ?? new RunCore(config, specOf(config, 7), resume);
   }
 
@@ -251,6 +251,12 @@ export class RunHarness {
   did<T extends RunEffect["do"]>(what: T): Extract<RunEffect, { do: T }>[] {
     return this.effects.filter((effect): effect is Extract<RunEffect, { do: T }> => effect.do === what);
   }
+}
+
+/** A stage for each peer, unless a test leaves the number to the planner with `n_stage: 0`, or to a schedule. */
+function stagesOfPeers(changes: Record<string, unknown>): { n_stage?: number } {
+  const { n_layer, min_peers, schedule } = { schedule: "dynamic", ...QUIET, ...changes };
+  return schedule === "dynamic" ? { n_stage: Math.min(n_layer, min_peers) } : {};
 }
 
 /** Hash of a stage's state after so many committed steps. */

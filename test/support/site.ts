@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { createApp } from "../../coordinator/http/app.ts";
 import { Door } from "../../coordinator/http/door.ts";
 import { Sockets } from "../../coordinator/http/sockets.ts";
+import type { TextService } from "../../coordinator/http/text_service.ts";
 import { Shell } from "../../coordinator/shell.ts";
 import { EventLog } from "../../coordinator/store/event_log.ts";
 import { readConfig } from "../../peer/model/config.ts";
@@ -37,7 +38,7 @@ export interface Site extends AsyncDisposable {
   ask(path: string, options?: RequestInit & { token?: string; peer?: string }): Promise<Response>;
 }
 
-export async function openSite(): Promise<Site> {
+export async function openSite(more: { texts?: TextService } = {}): Promise<Site> {
   const folder = await Deno.makeTempDir({ prefix: "shoal-app-" });
   const webRoot = join(folder, "dist");
   for (const [name, text] of Object.entries(FILES)) await write(join(folder, name), text);
@@ -53,6 +54,7 @@ export async function openSite(): Promise<Site> {
   const about = { runName: "the run", operator: "an operator", webRoot, outDir: folder };
   const app = createApp({
     ...about,
+    ...more,
     shell,
     sockets,
     door,

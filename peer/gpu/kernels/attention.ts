@@ -19,7 +19,7 @@ import queryGradTiledWideWgsl from "../../../shaders/attention_query_grad_tiled_
 };
 import type { KernelSpec } from "../kernel.ts";
 import { spreadWorkgroups } from "../library.ts";
-import { bindings, cover, u32Params } from "./define.ts";
+import { bindings, cover, kept, u32Params } from "./define.ts";
 
 /** Largest head width: the size of the kernels' private arrays. */
 export const HEAD_DIM_MAX = 128;
@@ -82,52 +82,52 @@ function coverTiles(
 }
 
 /** attention_forward where D divides by 4. */
-export const attentionForwardTiledSpec: KernelSpec = {
+export const attentionForwardTiledSpec: KernelSpec = kept({
   ...attentionForwardSpec,
   name: "attention_forward_tiled",
   wgsl: forwardTiledWgsl,
   overrides: { workgroupSize: 16 },
   workgroups: (params, overrides) => coverTiles(params, params.H ?? 0, overrides),
-};
+});
 
 /** attention_query_grad where D divides by 8. */
-export const attentionQueryGradTiledSpec: KernelSpec = {
+export const attentionQueryGradTiledSpec: KernelSpec = kept({
   ...attentionQueryGradSpec,
   name: "attention_query_grad_tiled",
   wgsl: queryGradTiledWgsl,
   overrides: { workgroupSize: 16 },
   workgroups: (params, overrides) => coverTiles(params, params.H ?? 0, overrides),
-};
+});
 
 /** attention_keyvalue_grad where D divides by 8. */
-export const attentionKeyValueGradTiledSpec: KernelSpec = {
+export const attentionKeyValueGradTiledSpec: KernelSpec = kept({
   ...attentionKeyValueGradSpec,
   name: "attention_keyvalue_grad_tiled",
   wgsl: keyValueGradTiledWgsl,
   overrides: { workgroupSize: 16 },
   workgroups: (params, overrides) => coverTiles(params, params.Hk ?? 0, overrides),
-};
+});
 
 /** attention_forward where D divides by 4 and is at most 64. */
-export const attentionForwardTiledWideSpec: KernelSpec = {
+export const attentionForwardTiledWideSpec: KernelSpec = kept({
   ...attentionForwardTiledSpec,
   name: "attention_forward_tiled_wide",
   wgsl: forwardTiledWideWgsl,
-};
+});
 
 /** attention_query_grad where D divides by 8 and is at most 64. */
-export const attentionQueryGradTiledWideSpec: KernelSpec = {
+export const attentionQueryGradTiledWideSpec: KernelSpec = kept({
   ...attentionQueryGradTiledSpec,
   name: "attention_query_grad_tiled_wide",
   wgsl: queryGradTiledWideWgsl,
-};
+});
 
 /** attention_keyvalue_grad where D divides by 8 and is at most 64. */
-export const attentionKeyValueGradTiledWideSpec: KernelSpec = {
+export const attentionKeyValueGradTiledWideSpec: KernelSpec = kept({
   ...attentionKeyValueGradTiledSpec,
   name: "attention_keyvalue_grad_tiled_wide",
   wgsl: keyValueGradTiledWideWgsl,
-};
+});
 
 /** Rows of a workgroup of the flash kernels; fixed in the WGSL. */
 const FLASH_ROWS = 32;
@@ -141,31 +141,31 @@ function coverFlash(
 }
 
 /** attention_forward where D divides by 8. */
-export const attentionForwardFlashSpec: KernelSpec = {
+export const attentionForwardFlashSpec: KernelSpec = kept({
   ...attentionForwardSpec,
   name: "attention_forward_flash",
   wgsl: forwardFlashWgsl,
   overrides: { headDim: 0 },
   workgroups: (params) => coverFlash(params, params.H ?? 0),
-};
+});
 
 /** attention_query_grad where D divides by 8. */
-export const attentionQueryGradFlashSpec: KernelSpec = {
+export const attentionQueryGradFlashSpec: KernelSpec = kept({
   ...attentionQueryGradSpec,
   name: "attention_query_grad_flash",
   wgsl: queryGradFlashWgsl,
   overrides: { headDim: 0 },
   workgroups: (params) => coverFlash(params, params.H ?? 0),
-};
+});
 
 /** attention_keyvalue_grad where D divides by 8. */
-export const attentionKeyValueGradFlashSpec: KernelSpec = {
+export const attentionKeyValueGradFlashSpec: KernelSpec = kept({
   ...attentionKeyValueGradSpec,
   name: "attention_keyvalue_grad_flash",
   wgsl: keyValueGradFlashWgsl,
   overrides: { headDim: 0 },
   workgroups: (params) => coverFlash(params, params.Hk ?? 0),
-};
+});
 
 export interface AttentionKernels {
   forward: KernelSpec;
@@ -179,9 +179,10 @@ export interface AttentionKernels {
  * The quickest kernels for heads of width D. Register tiles pay on a software adapter, where loads are what takes the
  * time (half of it on SwiftShader, two thirds on llvmpipe). A wide head's rows are kept in private memory, so that its
  * scores are computed once; up to 16 columns fit the tiles at once, and memory would only cost. A GPU wants its rows'
- * keys in workgroup memory, which on a software adapter is no quicker than any other and whose barriers are slow.
+ * keys in workgroup memory, which on a software adapter is no quicker than any other and whose barriers are slow. `halves`: only
+ * kernels that have a form in halves.
  */
-export function attentionKernels(D: number, software: boolean): AttentionKernels {
+export function attentionKernels(D: number, software: boolean, halves = false): AttentionKernels {
   const plain = {
     forward: attentionForwardSpec,
     queryGrad: attentionQueryGradSpec,
@@ -197,8 +198,8 @@ export function attentionKernels(D: number, software: boolean): AttentionKernels
       overrides: attentionOverrides(D, software),
     };
   }
-  if (D > TILED_WIDE_HEAD_DIM_MAX) return plain;
-  if (D > TILED_HEAD_DIM_MAX) {
+  if (D > TILED_WIDE_HEAD_DIM_MAX && !halves) return plain;
+  if (D > TILED_HEAD_DIM_MAX && D <= TILED_WIDE_HEAD_DIM_MAX) {
     return {
       forward: attentionForwardTiledWideSpec,
       queryGrad: attentionQueryGradTiledWideSpec,

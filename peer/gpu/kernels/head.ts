@@ -37,14 +37,27 @@ export const headLossGroupSpec: KernelSpec = {
   workgroups: ({ R = 0 }) => spreadWorkgroups(R),
 };
 
-/** logits [R,tile] of entries vocabOffset .. vocabOffset + tile become the gradient of the mean loss in place. */
-export const headLogitGradSpec: KernelSpec = {
+const logitGrad: KernelSpec = {
   name: "head_logit_grad",
-  wgsl: logitGradWgsl,
+  wgsl: `// #import lib/loss_plain.wgsl\n${logitGradWgsl}`,
   bindings: bindings(["targets", "lse"], ["logits"]),
   params: u32Params("R", "tile", "vocabOffset"),
   overrides: { workgroupSize: 64 },
   workgroups: ({ R = 0, tile = 0 }, overrides) => cover(R * Math.ceil(tile / GRAD_ENTRIES), overrides),
+};
+
+/**
+ * logits [R,tile] of entries vocabOffset .. vocabOffset + tile become the gradient of the mean loss in place. Its form for
+ * `dtype` f16 multiplies by the loss scale, from scales [4].
+ */
+export const headLogitGradSpec: KernelSpec = {
+  ...logitGrad,
+  halves: {
+    ...logitGrad,
+    name: "head_logit_grad_f16",
+    wgsl: `// #import lib/loss_scaled.wgsl\n${logitGradWgsl}`,
+    bindings: [...logitGrad.bindings, { name: "scales", type: "read-only-storage" }],
+  },
 };
 
 /** mean [1] of values [R]. */

@@ -4,6 +4,7 @@ import type { KernelSpec } from "../kernel.ts";
 import * as attention from "./attention.ts";
 import * as codec from "./codec.ts";
 import * as embedding from "./embedding.ts";
+import * as halves from "./halves.ts";
 import * as head from "./head.ts";
 import * as matmul from "./matmul.ts";
 import { matmulSpecs } from "./matmul_family.ts";
@@ -12,7 +13,7 @@ import * as rmsnorm from "./rmsnorm.ts";
 import * as rotary from "./rotary.ts";
 import * as swiglu from "./swiglu.ts";
 
-export const kernelSpecs: readonly KernelSpec[] = [
+const specs: readonly KernelSpec[] = [
   attention.attentionForwardSpec,
   attention.attentionForwardTiledSpec,
   attention.attentionForwardTiledWideSpec,
@@ -33,6 +34,9 @@ export const kernelSpecs: readonly KernelSpec[] = [
   codec.decodeI8b64Spec,
   embedding.embeddingForwardSpec,
   embedding.embeddingWeightGradSpec,
+  halves.narrowSpec,
+  halves.widenSpec,
+  halves.unscaleGradientSpec,
   head.headLossSpec,
   head.headLossGroupSpec,
   head.headLogitGradSpec,
@@ -58,3 +62,8 @@ export const kernelSpecs: readonly KernelSpec[] = [
   swiglu.swigluBackwardSpec,
   swiglu.swigluBackwardVec4Spec,
 ];
+
+/** Each kernel, and behind it its form in halves where there is one. */
+export const kernelSpecs: readonly KernelSpec[] = specs.flatMap((spec) =>
+  spec.halves === undefined ? [spec] : [spec, spec.halves]
+);

@@ -7,10 +7,25 @@ import { bindings, u32Params } from "./define.ts";
 export type MatmulLayout = "nn" | "nt" | "tn";
 export const MATMUL_LAYOUTS: readonly MatmulLayout[] = ["nn", "nt", "tn"];
 
+/**
+ * How the operands are stored. floats: all in f32. With `dtype` f16: halves: a and out, activations; halves_in: a, a kept
+ * gradient; halves_both: a and b, for a weight gradient. What is not named is f32, and sums always are.
+ */
+export type MatmulStorage = "floats" | "halves" | "halves_in" | "halves_both";
+
+/** Where each is used. */
+const STORAGES: Readonly<Record<MatmulLayout, readonly MatmulStorage[]>> = {
+  nn: ["floats", "halves", "halves_in"],
+  nt: ["floats", "halves"],
+  tn: ["floats", "halves_both"],
+};
+
 export interface MatmulShape {
   M: number;
   N: number;
   K: number;
+  /** Default floats. Halves come in fours, so the shape must divide by four. */
+  storage?: MatmulStorage;
 }
 
 /** One tile shape: how a workgroup cuts the output. */
@@ -88,23 +103,26 @@ export const MATMUL_FAMILY: readonly MatmulMember[] = [
   shared(8, 8, false),
 ];
 
-/** vec4: every row of a, b and out is whole fours; scalar: any shape. */
-export type MatmulAccess = "vec4" | "scalar";
-
-/** Whether 16-byte loads reach every operand: the rows of a, b and out, and the blocks of four k. */
+/** Whether loads of fours reach every operand: the rows of a, b and out, and the blocks of four k. */
 export function dividesByFour(layout: MatmulLayout, { M, N, K }: MatmulShape): boolean {
   return N % 4 === 0 && K % 4 === 0 && (layout !== "tn" || M % 4 === 0);
 }
 
-function specOf(member: MatmulMember, layout: MatmulLayout, access: MatmulAccess): KernelSpec {
-  const words = `matmul ${layout} ${member.name}${access === "scalar" ? " any" : ""}`;
+/** Single floats, or fours as they are stored. */
+type MatmulOperands = "any" | MatmulStorage;
+
+function specOf(member: MatmulMember, layout: MatmulLayout, operands: MatmulOperands): KernelSpec {
+  const words = `matmul ${layout} ${member.name}${operands === "floats" ? "" : ` ${operands}`}`;
+  const access = operands === "any"
+    ? [`// #import lib/matmul_${layout}_scalar.wgsl`]
+    : [`// #import lib/matmul_${operands}.wgsl`, `// #import lib/matmul_${layout}_vec4.wgsl`];
   const enable = member.feature === undefined ? [] : [`enable ${member.feature};`];
   return {
     name: words.replaceAll(" ", "_"),
     wgsl: [
       ...enable,
       ...member.prelude,
-      `// #import lib/matmul_${layout}_${access}.wgsl`,
+      ...access,
       `// #import lib/matmul_${member.loop}.wgsl`,
     ].join("\n"),
     bindings: bindings(["a", "b", "residual"], ["out"]),
@@ -122,21 +140,24 @@ function specOf(member: MatmulMember, layout: MatmulLayout, access: MatmulAccess
 const specs = new Map<string, KernelSpec>();
 for (const member of MATMUL_FAMILY) {
   for (const layout of MATMUL_LAYOUTS) {
-    specs.set(`${member.name} ${layout} vec4`, specOf(member, layout, "vec4"));
-    if (member.anyShape) specs.set(`${member.name} ${layout} scalar`, specOf(member, layout, "scalar"));
+    const operands: MatmulOperands[] = [...STORAGES[layout], ...(member.anyShape ? ["any" as const] : [])];
+    for (const of of operands) specs.set(`${member.name} ${layout} ${of}`, specOf(member, layout, of));
   }
 }
 
 /** All kernels of the family. */
 export const matmulSpecs: readonly KernelSpec[] = [...specs.values()];
 
-/** The member's kernel for a shape, by 16-byte loads where they reach; undefined if the member does not take the shape. */
+/** The member's kernel for a shape, by loads of fours where they reach; undefined if the member does not take the shape. */
 export function memberSpec(
   member: MatmulMember,
   layout: MatmulLayout,
   shape: MatmulShape,
 ): KernelSpec | undefined {
-  return specs.get(`${member.name} ${layout} ${dividesByFour(layout, shape) ? "vec4" : "scalar"}`);
+  const { storage = "floats" } = shape;
+  const fours = dividesByFour(layout, shape);
+  if (!fours && storage !== "floats") return undefined;
+  return specs.get(`${member.name} ${layout} ${fours ? storage : "any"}`);
 }
 
 const layouts = new Map<KernelSpec, MatmulLayout>();

@@ -1,5 +1,10 @@
-// The WGSL that matrix products are linked from: loads by layout and access, loops by tile. Only texts; which of them make
+// The WGSL that matrix products are linked from: loads by layout and access, operands by how they are
+// stored, loops by tile. Only texts; which of them make
 // up a kernel is said in matmul.ts.
+import floats from "../../../shaders/lib/matmul_floats.wgsl" with { type: "text" };
+import halves from "../../../shaders/lib/matmul_halves.wgsl" with { type: "text" };
+import halvesBoth from "../../../shaders/lib/matmul_halves_both.wgsl" with { type: "text" };
+import halvesIn from "../../../shaders/lib/matmul_halves_in.wgsl" with { type: "text" };
 import nnScalar from "../../../shaders/lib/matmul_nn_scalar.wgsl" with { type: "text" };
 import nnVec4 from "../../../shaders/lib/matmul_nn_vec4.wgsl" with { type: "text" };
 import ntScalar from "../../../shaders/lib/matmul_nt_scalar.wgsl" with { type: "text" };
@@ -17,6 +22,10 @@ import wide from "../../../shaders/lib/matmul_wide.wgsl" with { type: "text" };
 
 /** For the linker's library, by path. */
 export const matmulTexts: Readonly<Record<string, string>> = {
+  "lib/matmul_floats.wgsl": floats,
+  "lib/matmul_halves.wgsl": halves,
+  "lib/matmul_halves_both.wgsl": halvesBoth,
+  "lib/matmul_halves_in.wgsl": halvesIn,
   "lib/matmul_nn_scalar.wgsl": nnScalar,
   "lib/matmul_nn_vec4.wgsl": nnVec4,
   "lib/matmul_nt_scalar.wgsl": ntScalar,

@@ -11,10 +11,10 @@ import gainGradWgsl from "../../../shaders/rmsnorm_gain_grad.wgsl" with { type: 
 import type { KernelSpec } from "../kernel.ts";
 import { RMSNORM_BLOCK_ROWS } from "../../model/block_tensors.ts";
 import { spreadWorkgroups } from "../library.ts";
-import { bindings, cover, u32Params } from "./define.ts";
+import { bindings, cover, kept, keptFloats, u32Params } from "./define.ts";
 
 /** y [R,C] and rstd [R] from x [R,C] and gain [C]; eps is added to the mean square. */
-export const rmsnormForwardSpec: KernelSpec = {
+const forward: KernelSpec = {
   name: "rmsnorm_forward",
   wgsl: forwardWgsl,
   bindings: bindings(["x", "gain"], ["y", "rstd"]),
@@ -23,18 +23,20 @@ export const rmsnormForwardSpec: KernelSpec = {
   workgroups: ({ R = 0 }, overrides) => cover(R, overrides),
 };
 
+export const rmsnormForwardSpec = keptFloats(forward);
+
 /** rmsnorm_forward where C divides by 4. */
-export const rmsnormForwardVec4Spec: KernelSpec = {
-  ...rmsnormForwardSpec,
+export const rmsnormForwardVec4Spec: KernelSpec = kept({
+  ...forward,
   name: "rmsnorm_forward_vec4",
   wgsl: forwardVec4Wgsl,
-};
+});
 
 /**
  * dx [R,C] from dy, x [R,C], gain [C], rstd [R]; residual 1 adds dres [R,C], with 0 bind any read-only buffer there.
  * Also x becomes the norm's output, and partial [blocks,C] holds the gain's gradient for each block of rows.
  */
-export const rmsnormBackwardSpec: KernelSpec = {
+const backward: KernelSpec = {
   name: "rmsnorm_backward",
   wgsl: backwardWgsl,
   bindings: bindings(["dy", "gain", "rstd", "dres"], ["x", "dx", "partial"]),
@@ -43,12 +45,14 @@ export const rmsnormBackwardSpec: KernelSpec = {
   workgroups: ({ R = 0 }, overrides) => cover(Math.ceil(R / RMSNORM_BLOCK_ROWS), overrides),
 };
 
+export const rmsnormBackwardSpec = keptFloats(backward);
+
 /** rmsnorm_backward where C divides by 4. */
-export const rmsnormBackwardVec4Spec: KernelSpec = {
-  ...rmsnormBackwardSpec,
+export const rmsnormBackwardVec4Spec: KernelSpec = kept({
+  ...backward,
   name: "rmsnorm_backward_vec4",
   wgsl: backwardVec4Wgsl,
-};
+});
 
 /** One workgroup per block of rows. */
 function coverBlocks({ R = 0 }: Readonly<Record<string, number>>): [number, number, number] {
@@ -56,22 +60,22 @@ function coverBlocks({ R = 0 }: Readonly<Record<string, number>>): [number, numb
 }
 
 /** rmsnorm_forward for GPUs. */
-export const rmsnormForwardGroupSpec: KernelSpec = {
-  ...rmsnormForwardSpec,
+export const rmsnormForwardGroupSpec: KernelSpec = kept({
+  ...forward,
   name: "rmsnorm_forward_group",
   wgsl: forwardGroupWgsl,
   overrides: {},
   workgroups: coverBlocks,
-};
+}, "// #import lib/rmsnorm_forward_group.wgsl\n");
 
 /** rmsnorm_backward for GPUs. */
-export const rmsnormBackwardGroupSpec: KernelSpec = {
-  ...rmsnormBackwardSpec,
+export const rmsnormBackwardGroupSpec: KernelSpec = kept({
+  ...backward,
   name: "rmsnorm_backward_group",
   wgsl: backwardGroupWgsl,
   overrides: {},
   workgroups: coverBlocks,
-};
+}, "// #import lib/rmsnorm_backward_group.wgsl\n");
 
 /** dgain [C] from partial [blocks,C]. */
 export const rmsnormGainGradSpec: KernelSpec = {

@@ -3,7 +3,7 @@
 import wgsl from "../../../shaders/rotary.wgsl" with { type: "text" };
 import vec4Wgsl from "../../../shaders/rotary_vec4.wgsl" with { type: "text" };
 import type { KernelSpec } from "../kernel.ts";
-import { bindings, cover, u32Params } from "./define.ts";
+import { bindings, cover, kept, u32Params } from "./define.ts";
 
 /**
  * Rotates the first H + Hk heads of qkv [R, (H+2Hk)D] in place by angles [T, D/2, 2]; direction 1 forward, -1 back
@@ -19,7 +19,7 @@ export const rotarySpec: KernelSpec = {
 };
 
 /** rotary where D divides by 8. */
-export const rotaryVec4Spec: KernelSpec = { ...rotarySpec, name: "rotary_vec4", wgsl: vec4Wgsl };
+export const rotaryVec4Spec: KernelSpec = kept({ ...rotarySpec, name: "rotary_vec4", wgsl: vec4Wgsl });
 
 /** The quickest kernel for heads of width D. */
 export function rotaryKernel(D: number): KernelSpec {

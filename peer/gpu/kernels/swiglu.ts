@@ -5,13 +5,13 @@ import backwardVec4Wgsl from "../../../shaders/swiglu_backward_vec4.wgsl" with {
 import forwardWgsl from "../../../shaders/swiglu_forward.wgsl" with { type: "text" };
 import forwardVec4Wgsl from "../../../shaders/swiglu_forward_vec4.wgsl" with { type: "text" };
 import type { KernelSpec } from "../kernel.ts";
-import { bindings, cover, u32Params } from "./define.ts";
+import { bindings, cover, kept, keptFloats, u32Params } from "./define.ts";
 
 /** Values of one vector; fixed in the WGSL. */
 const LANES = 4;
 
 /** out [R,I] from gate_up [R,2I]. */
-export const swigluForwardSpec: KernelSpec = {
+const forward: KernelSpec = {
   name: "swiglu_forward",
   wgsl: forwardWgsl,
   bindings: bindings(["gate_up"], ["out"]),
@@ -20,16 +20,18 @@ export const swigluForwardSpec: KernelSpec = {
   workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * I, overrides),
 };
 
+export const swigluForwardSpec = keptFloats(forward);
+
 /** swiglu_forward where I divides by 4. */
-export const swigluForwardVec4Spec: KernelSpec = {
-  ...swigluForwardSpec,
+export const swigluForwardVec4Spec: KernelSpec = kept({
+  ...forward,
   name: "swiglu_forward_vec4",
   wgsl: forwardVec4Wgsl,
   workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * I / LANES, overrides),
-};
+});
 
 /** In place: gate_up [R,2I] becomes its gradient; act [R,I], which holds the output's gradient, becomes the output. */
-export const swigluBackwardSpec: KernelSpec = {
+const backward: KernelSpec = {
   name: "swiglu_backward",
   wgsl: backwardWgsl,
   bindings: bindings([], ["gate_up", "act"]),
@@ -38,13 +40,15 @@ export const swigluBackwardSpec: KernelSpec = {
   workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * I, overrides),
 };
 
+export const swigluBackwardSpec = keptFloats(backward);
+
 /** swiglu_backward where I divides by 4. */
-export const swigluBackwardVec4Spec: KernelSpec = {
-  ...swigluBackwardSpec,
+export const swigluBackwardVec4Spec: KernelSpec = kept({
+  ...backward,
   name: "swiglu_backward_vec4",
   wgsl: backwardVec4Wgsl,
   workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * I / LANES, overrides),
-};
+});
 
 /** The quickest forward and backward for rows of I values. */
 export function swigluKernels(I: number): { forward: KernelSpec; backward: KernelSpec } {

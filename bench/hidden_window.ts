@@ -1,0 +1,166 @@
+// A real window of Chromium on a virtual screen, driven through the browser's debugging protocol alone: automation libraries keep
+// a page "focused" and switch the throttling of background tabs off, which is just what is measured here. No figures.
+import { findChromium } from "../coordinator/cli/install.mjs";
+import { ShoalError } from "../peer/wire/errors.ts";
+
+/** Longest wait for a program, a page or an answer. */
+const PATIENCE_MS = 60_000;
+const POLL_MS = 50;
+const SCREEN = "1280x900x24";
+
+interface Target {
+  id: string;
+  type: string;
+  webSocketDebuggerUrl: string;
+}
+
+async function until<T>(what: string, find: () => Promise<T | null>): Promise<T> {
+  const deadline = performance.now() + PATIENCE_MS;
+  while (true) {
+    const found = await find().catch(() => null);
+    if (found !== null) return found;
+    if (performance.now() > deadline) throw new ShoalError("internal", `waited too long for ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+/** Starts Xvfb, which picks a free display itself. @throws {ShoalError} usage where it is not installed */
+async function startScreen(): Promise<{ process: Deno.ChildProcess; display: string }> {
+  const command = new Deno.Command("Xvfb", {
+    args: ["-displayfd", "1", "-screen", "0", SCREEN, "-nolisten", "tcp"],
+    ...{ stdout: "piped", stderr: "null" } as const,
+  });
+  let process: Deno.ChildProcess;
+  try {
+    process = command.spawn();
+  } catch {
+    throw new ShoalError(
+      "usage",
+      "Xvfb is not installed; a hidden tab needs a real window: apt-get install xvfb",
+    );
+  }
+  const reader = process.stdout.getReader();
+  const { value } = await reader.read();
+  reader.releaseLock();
+  return { process, display: `:${new TextDecoder().decode(value).trim()}` };
+}
+
+/** One tab, through its own socket. */
+export class Tab {
+  readonly id: string;
+  readonly #socket: WebSocket;
+  #next = 1;
+  #waiting = new Map<number, (answer: { result?: unknown; error?: { message: string } }) => void>();
+
+  private constructor(id: string, socket: WebSocket) {
+    this.id = id;
+    this.#socket = socket;
+    socket.onmessage = ({ data }: MessageEvent<string>) => {
+      const answer = JSON.parse(data);
+      this.#waiting.get(answer.id)?.(answer);
+      this.#waiting.delete(answer.id);
+    };
+  }
+
+  static async open({ id, webSocketDebuggerUrl }: Target): Promise<Tab> {
+    const socket = new WebSocket(webSocketDebuggerUrl);
+    await new Promise((resolve, reject) => [socket.onopen, socket.onerror] = [resolve, reject]);
+    return new Tab(id, socket);
+  }
+
+  async call(method: string, params: Record<string, unknown> = {}): Promise<unknown> {
+    const id = this.#next++;
+    const answered = new Promise<{ result?: unknown; error?: { message: string } }>((resolve) =>
+      this.#waiting.set(id, resolve)
+    );
+    this.#socket.send(JSON.stringify({ id, method, params }));
+    const { result, error } = await answered;
+    if (error !== undefined) throw new ShoalError("internal", `${method}: ${error.message}`);
+    return result;
+  }
+
+  async evaluate<T>(expression: string): Promise<T> {
+    const params = { expression, returnByValue: true, awaitPromise: true };
+    const { result } = await this.call("Runtime.evaluate", params) as { result: { value: T } };
+    return result.value;
+  }
+
+  /** Until the expression is true in the page. */
+  async wait(expression: string): Promise<void> {
+    await until(expression, async () => await this.evaluate<boolean>(expression) ? true : null);
+  }
+
+  /** A press of the mouse, as a person's: the browser times what follows from it. */
+  async press(selector: string): Promise<void> {
+    const box = `(() => { const e = document.querySelector(${JSON.stringify(selector)});
+      e.scrollIntoView({ block: "center" }); const r = e.getBoundingClientRect();
+      return [r.x + Math.min(20, r.width / 2), r.y + r.height / 2]; })()`;
+    const [x, y] = await this.evaluate<[number, number]>(box);
+    const at = { x, y, button: "left", clickCount: 1 };
+    await this.call("Input.dispatchMouseEvent", { ...at, type: "mousePressed" });
+    await this.call("Input.dispatchMouseEvent", { ...at, type: "mouseReleased" });
+  }
+
+  close(): void {
+    this.#socket.close();
+  }
+}
+
+export class Window implements AsyncDisposable {
+  readonly #parts: { screen: Deno.ChildProcess; browser: Deno.ChildProcess; profile: string; origin: string };
+
+  private constructor(
+    parts: { screen: Deno.ChildProcess; browser: Deno.ChildProcess; profile: string; origin: string },
+  ) {
+    this.#parts = parts;
+  }
+
+  /** @throws {ShoalError} usage where Xvfb or Chromium is missing */
+  static async open(): Promise<Window> {
+    const program = findChromium();
+    if (program === null) throw new ShoalError("usage", "no Chromium found: install it or set CHROMIUM_PATH");
+    const { process: screen, display } = await startScreen();
+    const profile = await Deno.makeTempDir({ prefix: "shoal-hidden-" });
+    const args = [
+      ...["--no-sandbox", "--remote-debugging-port=0", `--user-data-dir=${profile}`, "--no-first-run"],
+      ...["--enable-unsafe-webgpu", "--disable-quic", "--disable-background-networking"],
+      ...["--disable-component-update", "--disable-sync", "--window-size=1200,860", "about:blank"],
+    ];
+    const browser = new Deno.Command(program, {
+      args,
+      env: { DISPLAY: display },
+      stdout: "null",
+      stderr: "null",
+    })
+      .spawn();
+    const port = await until("the browser", async () => {
+      const [first] = (await Deno.readTextFile(`${profile}/DevToolsActivePort`)).split("\n");
+      return first ? first : null;
+    });
+    return new Window({ screen, browser, profile, origin: `http://127.0.0.1:${port}` });
+  }
+
+  /** A new tab, in front of the others. */
+  async openTab(address: string): Promise<Tab> {
+    const { origin } = this.#parts;
+    const answer = await fetch(`${origin}/json/new?${encodeURIComponent(address)}`, { method: "PUT" });
+    return await Tab.open(await answer.json() as Target);
+  }
+
+  /** Brings a tab to the front, which hides the one that was there. */
+  async show(tab: Tab): Promise<void> {
+    await (await fetch(`${this.#parts.origin}/json/activate/${tab.id}`)).text();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const { screen, browser, profile } = this.#parts;
+    for (const process of [browser, screen]) {
+      process.kill("SIGTERM");
+      await process.status;
+    }
+    await screen.stdout.cancel();
+    // The browser's helpers write for a moment longer.
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    await Deno.remove(profile, { recursive: true }).catch(() => {});
+  }
+}

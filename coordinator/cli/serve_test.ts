@@ -1,0 +1,162 @@
+// The completions API over a real checkpoint, a real worker and a real socket, as a client meets it: answers, streams, counts,
+// errors in OpenAI's shape, and a reader that goes away.
+import assert from "node:assert/strict";
+import { inTempFolder, TINY_VOCAB, writeTiny } from "../../test/support/checkpoint.ts";
+import { type Served, startServing } from "./serve.ts";
+import { TextModel } from "./text_model.ts";
+
+const KEY = "a-key-of-the-test";
+
+async function withServer(body: (served: Served, folder: string) => Promise<void>): Promise<void> {
+  await inTempFolder(async (folder) => {
+    await writeTiny(folder, { step: 7 });
+    const served = await startServing({
+      checkpoint: folder,
+      host: "127.0.0.1",
+      port: 0,
+      name: "tiny",
+      key: KEY,
+    });
+    try {
+      await body(served, folder);
+    } finally {
+      await served.stop();
+    }
+  });
+}
+
+function ask(url: string, body: unknown, init: RequestInit & { key?: string } = {}): Promise<Response> {
+  const { key = KEY, ...rest } = init;
+  const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
+  const text = typeof body === "string" ? body : JSON.stringify(body);
+  return fetch(`${url}/completions`, { method: "POST", headers, body: text, ...rest });
+}
+
+/** The data of each server-sent event. */
+function events(text: string): string[] {
+  return text.split("\n\n").filter((it) => it !== "").map((it) => {
+    assert.ok(it.startsWith("data: ") && !it.includes("\n"), it);
+    return it.slice(6);
+  });
+}
+
+async function problem(response: Response, status: number, code: string | null) {
+  assert.equal(response.status, status);
+  const { error, ...rest } = await response.json();
+  assert.deepEqual(rest, {});
+  assert.deepEqual(Object.keys(error).sort(), ["code", "message", "param", "type"]);
+  assert.equal(error.code, code);
+  assert.ok(error.message.length > 10);
+  return error;
+}
+
+const REQUEST = { model: "tiny", prompt: "abc", max_tokens: 30, temperature: 1, seed: 5 };
+
+Deno.test("serve: a completion is what the model writes, with its counts", () =>
+  withServer(async ({ url, step }, folder) => {
+    assert.equal(step, 7);
+    const model = await TextModel.open(`${folder}/checkpoints/step-000000007`);
+    const options = { prompt: "abc", count: 30, temperature: 1, topK: 0, topP: 1, seed: 5, stop: [] };
+    const expected = [...model.write(options)].join("");
+    const response = await ask(url, REQUEST);
+    assert.equal(response.status, 200);
+    const { id, created, ...answer } = await response.json();
+    assert.match(id, /^cmpl-[0-9a-f]{32}$/);
+    assert.ok(Number.isInteger(created));
+    assert.deepEqual(answer, {
+      ...{ object: "text_completion", model: "tiny", system_fingerprint: "step-7" },
+      choices: [{ text: expected, index: 0, logprobs: null, finish_reason: "length" }],
+      usage: { prompt_tokens: 3, completion_tokens: 30, total_tokens: 33 },
+    });
+    const stop = expected.slice(5, 7);
+    const echoed = await (await ask(url, { ...REQUEST, echo: true, stop })).json();
+    assert.equal(echoed.choices[0].text, "abc" + expected.slice(0, expected.indexOf(stop)));
+    assert.equal(echoed.choices[0].finish_reason, "stop");
+    const tokens = await (await ask(url, {
+      ...REQUEST,
+      prompt: [..."abc"].map((c) => TINY_VOCAB.indexOf(c)),
+    })).json();
+    assert.equal(tokens.choices[0].text, expected);
+  }));
+
+Deno.test("serve: a stream carries the same text in pieces, then the reason, the counts and [DONE]", () =>
+  withServer(async ({ url }) => {
+    const whole = (await (await ask(url, REQUEST)).json()).choices[0].text;
+    const body = { ...REQUEST, stream: true, stream_options: { include_usage: true }, echo: true };
+    const response = await ask(url, body);
+    assert.match(response.headers.get("content-type")!, /^text\/event-stream/);
+    const told = events(await response.text());
+    assert.equal(told.pop(), "[DONE]");
+    const pieces = told.map((it) => JSON.parse(it));
+    const counts = pieces.pop();
+    assert.deepEqual([counts.choices, counts.usage.completion_tokens], [[], 30]);
+    assert.equal(pieces.map((it) => it.choices[0].text).join(""), `abc${whole}`);
+    const reasons = pieces.map((it) => it.choices[0].finish_reason);
+    assert.equal(reasons.pop(), "length");
+    assert.ok(reasons.every((it) => it === null));
+    assert.equal(new Set([...pieces, counts].map((it) => it.id)).size, 1);
+  }));
+
+Deno.test("serve: the models are listed; a name that is none is 404", () =>
+  withServer(async ({ url }) => {
+    const headers = { authorization: `Bearer ${KEY}` };
+    const list = await (await fetch(`${url}/models`, { headers })).json();
+    assert.deepEqual([list.object, list.data.length, list.data[0].id], ["list", 1, "tiny"]);
+    assert.equal((await (await fetch(`${url}/models/tiny`, { headers })).json()).id, "tiny");
+    await problem(await fetch(`${url}/models/gpt-9`, { headers }), 404, "model_not_found");
+    await problem(await ask(url, { ...REQUEST, model: "gpt-9" }), 404, "model_not_found");
+    await problem(await fetch(`${url}/chat/completions`, { headers }), 404, null);
+  }));
+
+Deno.test("serve: every mistake is an error in OpenAI's shape", () =>
+  withServer(async ({ url }) => {
+    for (const key of ["", "wrong", `${KEY}x`]) {
+      await problem(await ask(url, REQUEST, { key }), 401, "invalid_api_key");
+    }
+    for (const path of ["models", "models/tiny"]) {
+      await problem(await fetch(`${url}/${path}`), 401, "invalid_api_key");
+    }
+    await problem(await ask(url, "{"), 400, null);
+    assert.equal((await problem(await ask(url, { ...REQUEST, n: 2 }), 400, null)).param, "n");
+    const foreign = await problem(await ask(url, { ...REQUEST, prompt: "abZ" }), 400, "bad-corpus");
+    assert.match(foreign.message, /never seen the character "Z"/);
+    await problem(await ask(url, { ...REQUEST, prompt: "abZ", stream: true }), 400, "bad-corpus");
+    await problem(await ask(url, { ...REQUEST, prompt: [99] }), 400, "usage");
+    await problem(await ask(url, { ...REQUEST, prompt: "a".repeat(1 << 20) }), 413, "request_too_large");
+    // Without a declared length; what comes after the limit is not read.
+    let pieces = 0;
+    const body = new ReadableStream<Uint8Array>({
+      pull: (controller) =>
+        pieces++ < 20 ? controller.enqueue(new Uint8Array(1 << 16).fill(32)) : controller.close(),
+    });
+    const headers = { authorization: `Bearer ${KEY}` };
+    const chunked = new Request(`${url}/completions`, { method: "POST", headers, body });
+    await problem(await fetch(chunked), 413, "request_too_large");
+    assert.equal((await (await ask(url, REQUEST)).json()).usage.prompt_tokens, 3);
+  }));
+
+Deno.test("serve: a reader that goes away ends the text, and the next one is served", () =>
+  withServer(async ({ url }) => {
+    const leave = new AbortController();
+    for (const stream of [true, false]) {
+      const reading = ask(url, { ...REQUEST, max_tokens: 8192, stream }, { signal: leave.signal });
+      const answer = await reading;
+      assert.equal(answer.status, 200);
+      await answer.body!.cancel();
+    }
+    leave.abort();
+    const after = await (await ask(url, REQUEST)).json();
+    assert.equal(after.usage.completion_tokens, 30);
+  }));
+
+Deno.test("serve: a run's folder answers with its newest checkpoint, also a later one", () =>
+  withServer(async ({ url }, folder) => {
+    const step = async () => (await (await ask(url, REQUEST)).json()).system_fingerprint;
+    assert.equal(await step(), "step-7");
+    await writeTiny(folder, { step: 9 });
+    assert.equal(await step(), "step-9");
+    const damaged = await writeTiny(folder, { step: 11 });
+    await Deno.writeTextFile(`${damaged}/model-00001-of-00002.safetensors`, "no longer");
+    const error = await problem(await ask(url, REQUEST), 500, "bad-checkpoint");
+    assert.equal(error.type, "server_error");
+  }));

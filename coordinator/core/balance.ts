@@ -1,0 +1,265 @@
+// Keeps a run's plan suited to its peers while it trains: after each step it compares what peers took with what the plan
+// believed, and carries out what coordinator/plan/balancer.ts proposes: other shares at once, other holders by learning, another
+// cut at this boundary. Pure; mutates the turn's state. What must stay true: it acts only between two steps, only on a plan
+// that nothing else is changing, and what it does is said with its reason, its expected gain and, later, its true one.
+import type { StagePlan } from "../../peer/wire/run.ts";
+import { holds, peersOf } from "../../peer/wire/view.ts";
+import { createBalancer, stepDone } from "../plan/balancer.ts";
+import { sameCut } from "../plan/plan_diff.ts";
+import { CostModel, HIDDEN_SHARE } from "../plan/planner_model.ts";
+import type { Plan, PlanRequest } from "../plan/planner_types.ts";
+import type { Rebalancing } from "../plan/rebalance.ts";
+import type { Verdict } from "../plan/stragglers.ts";
+import { amendView } from "./amend.ts";
+import { createFit, hasRoom } from "./fit.ts";
+import { learnersOf } from "./holders.ts";
+import { startTransfer } from "./learn.ts";
+import { requestOf } from "./plan_request.ts";
+import { plannable } from "./planned_view.ts";
+import { CHANGES_TOLD, planKey, planOfView, predictedStep, type Promised } from "./planning.ts";
+import type { PeerRecord, RunCoreState } from "./run_state.ts";
+import { withLearner } from "./shares.ts";
+import { freshSeconds } from "./step_times.ts";
+import { note, type Turn } from "./turn.ts";
+import { usablePeers } from "./view_builder.ts";
+
+/** Steps that a promise is measured over; the first after a change builds engines and is not of them. */
+const STEPS_MEASURED = 5;
+/** Steps of a cut before its links are believed: the first ones open them. */
+const LINKS_SETTLE_STEPS = 3;
+/** Steps whose gain a change may count on at most: peers come and go, and a run of a million steps is no reason for anything. */
+const HORIZON_STEPS = 1_000;
+
+/** Somebody came, went or changed: the plan is weighed at one of the next boundaries. */
+export function peersChanged(s: RunCoreState): void {
+  s.planning.balancer = { ...s.planning.balancer, pending: true };
+}
+
+/** Looks at the plan once per committed step; called between two rounds, all peers of the view ready. */
+export function balance(turn: Turn): void {
+  const { s } = turn;
+  const { planning } = s;
+  if (planning.lookedAt === s.committed) return;
+  planning.lookedAt = s.committed;
+  keepPromise(turn);
+  noticeHidden(s);
+  noticeLinks(s);
+  if (!isSteady(s)) return;
+  const fresh = freshSeconds(s);
+  if (fresh === null && !planning.balancer.pending) return;
+  weigh(turn, fresh ?? {});
+}
+
+/** A tab that went to the background or came back is worth another share. */
+function noticeHidden(s: RunCoreState): void {
+  const hidden = Object.values(s.peers).filter((peer) => peer.hidden).map((peer) => peer.id).join();
+  if (s.planning.hidden !== hidden && s.planning.lookedAt > s.cutBase) peersChanged(s);
+  s.planning.hidden = hidden;
+}
+
+/** The first plan takes links for average ones: once they were measured, it is weighed again, once in a cut. */
+function noticeLinks(s: RunCoreState): void {
+  const { planning, view } = s;
+  if (planning.linksWeighed || view === null || s.committed < s.cutBase + LINKS_SETTLE_STEPS) return;
+  const members = peersOf(view);
+  const known = (id: string) => members.some((other) => (s.peers[id]?.links?.[other]?.upBytesPerS ?? 0) > 0);
+  if (members.length < 2 || !members.every(known)) return;
+  planning.linksWeighed = true;
+  peersChanged(s);
+}
+
+/** Nobody learns or wants to go, and the order is the planner's own. */
+function isSteady(s: RunCoreState): boolean {
+  const { view } = s;
+  if (view === null || view.schedule !== "dynamic" || s.replanDue !== null || s.paused) return false;
+  if (s.committed >= s.target || learnersOf(view.stages).replaceAll("/", "") !== "") return false;
+  return peersOf(view).every((id) => isStaying(s.peers[id]));
+}
+
+function isStaying(peer: PeerRecord | undefined): boolean {
+  return peer !== undefined && !peer.leaving && !peer.paused && peer.blockMs > 0;
+}
+
+function weigh(turn: Turn, seconds: Record<string, number>): void {
+  const { s } = turn;
+  const { spec, config, planning } = s;
+  const peers = plannable(usablePeers(Object.values(s.peers)).sort((a, b) => a.joinedAt - b.joinedAt));
+  // Speeds as they were measured at first: what is believed since stands in the factors.
+  const request = requestOf({ spec, config, peers: peers.map((peer) => ({ ...peer, slowdown: 1 })) });
+  const factors = Object.fromEntries(peers.map((peer) => [peer.id, peer.slowdown ?? 1]));
+  const plan = planOfView(s.view!);
+  const horizonSteps = Math.min(HORIZON_STEPS, s.target - s.committed);
+  const step = stepDone({ ...planning.balancer, factors }, { seconds, nowMs: turn.now, horizonSteps }, {
+    ...{ request, plan, believedSeconds: believedSeconds(s, request, plan) },
+  });
+  planning.balancer = { ...step.balancer, factors: {} };
+  believe(turn, step.balancer.factors, step.verdicts);
+  const { rebalancing } = step;
+  // A plan that cannot be weighed (a peer in two stages that no plan would give it) is left to the next departure.
+  if (rebalancing === null || rebalancing.now === Infinity) return;
+  carryOut(turn, rebalancing, step.verdicts);
+}
+
+/** What the plan takes a micro-batch of each computing peer to last at the believed speeds; a tab in the background in full. */
+function believedSeconds(s: RunCoreState, request: PlanRequest, plan: Plan): (peer: string) => number {
+  const model = new CostModel(request);
+  const index = new Map(request.peers.map(({ id }, i) => [id, i]));
+  return (peer) => {
+    const stage = plan.stages.find(({ replicas }) => replicas.some((replica) => replica.peer === peer));
+    const i = index.get(peer);
+    if (stage === undefined || i === undefined) return 0;
+    const share = request.peers[i]!.hidden ? HIDDEN_SHARE : 1;
+    const seconds = model.seconds(i, stage.firstLayer, stage.endLayer, stage.recompute);
+    return seconds * share * (s.peers[peer]?.slowdown ?? 1);
+  };
+}
+
+function believe(turn: Turn, factors: Readonly<Record<string, number>>, verdicts: readonly Verdict[]): void {
+  const { s } = turn;
+  for (const [id, factor] of Object.entries(factors)) {
+    if (s.peers[id] !== undefined) s.peers[id].slowdown = factor;
+  }
+  for (const { peer, factor } of verdicts) {
+    const name = s.peers[peer] === undefined ? peer : nameOf(s.peers[peer]);
+    const how = factor > 1
+      ? `${factor.toFixed(1)} times as long`
+      : `${(100 * factor).toFixed(0)} % of the time`;
+    note(turn, "plan", `${name} takes ${how} for a micro-batch as the plan believed`);
+  }
+}
+
+function nameOf(peer: PeerRecord): string {
+  return peer.name === "" ? peer.id : peer.name;
+}
+
+function carryOut(turn: Turn, rebalancing: Rebalancing, verdicts: readonly Verdict[]): void {
+  const { s } = turn;
+  const { rung, plan, reason, now, diff } = rebalancing;
+  if (rung === null || diff === null) {
+    // Said only where somebody waits for an answer.
+    if (verdicts.length > 0) tell(turn, reason);
+    return;
+  }
+  const promised = { what: reason, before: s.planning.stepS ?? now, expected: diff.after, peer: null };
+  if (!sameCut(planOfView(s.view!), plan)) {
+    const peers = usablePeers(Object.values(s.peers));
+    s.planning.prepared = { key: planKey(s, plannable(peers)), answer: plan, why: reason };
+    s.replanDue = reason;
+    tell(turn, reason);
+    return promise(s, promised);
+  }
+  const { stages, learners } = withShares(s, plan);
+  if (JSON.stringify(stages) === JSON.stringify(s.view!.stages)) return;
+  tell(turn, reason);
+  promise(s, { ...promised, peer: learners[0]?.peer ?? null });
+  amendView(turn, stages, reason);
+  for (const { stage, peer } of learners) startTransfer(turn, stage, peer);
+}
+
+/** The present stages with the plan's shares. Whoever the plan gives a stage that it does not hold learns it first. */
+function withShares(
+  s: RunCoreState,
+  plan: Plan,
+): { stages: StagePlan[]; learners: { stage: number; peer: string }[] } {
+  const fit = createFit(s.spec, s.config);
+  const learners: { stage: number; peer: string }[] = [];
+  let stages = s.view!.stages;
+  for (const { index, replicas } of plan.stages) {
+    const arriving = replicas.filter(({ peer }) => !holds(stages[index], peer));
+    if (arriving.length === 0) {
+      stages = stages.map((stage) => stage.index === index ? dealt(s, stage, plan) : stage);
+      continue;
+    }
+    for (const { peer } of arriving) {
+      const record = s.peers[peer];
+      if (record === undefined || !hasRoom(fit, stages, { stage: stages[index]!, peer: record })) continue;
+      stages = withLearner(stages, index, peer);
+      learners.push({ stage: index, peer });
+    }
+  }
+  return { stages, learners };
+}
+
+/** A shadow whose engine is not built yet gets its share with the next upkeep. */
+function dealt(s: RunCoreState, stage: StagePlan, plan: Plan): StagePlan {
+  const shares = new Map(
+    plan.stages[stage.index]!.replicas.map(({ peer, microBatches }) => [peer, microBatches]),
+  );
+  const ready = (peer: string) => s.warm[peer]?.includes(stage.index) ?? false;
+  if (![...shares.keys()].every(ready)) return stage;
+  return {
+    ...stage,
+    replicas: stage.replicas.map((it) => ({ ...it, microBatches: [...shares.get(it.peer) ?? []] })),
+  };
+}
+
+/** Notes a change of the plan for the log and the pages. */
+export function tell(turn: Turn, sentence: string): void {
+  const { changes } = turn.s.planning;
+  note(turn, "plan", sentence);
+  changes.push(sentence);
+  while (changes.length > CHANGES_TOLD) changes.shift();
+}
+
+/** A new promise takes the place of one that was not kept yet: its steps would be measured under another plan. */
+export function promise(s: RunCoreState, of: Omit<Promised, "took" | "gen">): void {
+  s.planning.promised = { ...of, took: [], gen: s.gen };
+}
+
+/** Once enough steps were done as promised: says what was gained in truth. */
+function keepPromise(turn: Turn): void {
+  const { s } = turn;
+  const { promised, stepS } = s.planning;
+  if (promised === null || stepS === null || s.gen === promised.gen) return;
+  if (promised.peer !== null && !computes(s, promised.peer)) {
+    if (s.peers[promised.peer] === undefined) s.planning.promised = null;
+    return;
+  }
+  promised.took.push(stepS);
+  if (promised.took.length <= STEPS_MEASURED) return;
+  s.planning.promised = null;
+  const sorted = promised.took.slice(1).toSorted((a, b) => a - b);
+  const now = sorted[sorted.length >> 1]!;
+  const expected = promised.expected === null ? "" : `, ${seconds(promised.expected)} were expected`;
+  const before = promised.before === null ? "" : `, ${seconds(promised.before)} before`;
+  tell(turn, `${withoutStop(promised.what)}: a step now takes ${seconds(now)}${expected}${before}.`);
+}
+
+function withoutStop(text: string): string {
+  return text.replace(/\. A step is expected.*$/, "").replace(/\.$/, "");
+}
+
+function seconds(value: number): string {
+  return `${value.toPrecision(3)} s`;
+}
+
+function computes(s: RunCoreState, peer: string): boolean {
+  return s.view!.stages.some((stage) =>
+    stage.replicas.some((replica) => replica.peer === peer && replica.microBatches.length > 0)
+  );
+}
+
+/** The layers are cut anew: what was measured of other stages says nothing of these. */
+export function onNewCut(turn: Turn, plan: Plan | null): void {
+  const { s } = turn;
+  const { balancer, standBy } = s.planning;
+  const foreseen = standBy.find(({ answer }) => answer === plan);
+  if (foreseen !== undefined) {
+    tell(turn, `The layers are cut as planned beforehand for the loss of ${foreseen.peer}.`);
+  }
+  Object.assign(s.planning, {
+    plan,
+    prepared: null,
+    linksWeighed: false,
+    seen: {},
+    standBy: [],
+    standByFor: "",
+  });
+  // What is pending stays so: a cut that a departure forced is no answer to a peer that has just joined.
+  s.planning.balancer = { ...createBalancer(), pending: balancer.pending, movedAt: balancer.movedAt };
+  if (plan === null) return;
+  const predicted = predictedStep(s);
+  if (predicted !== null) {
+    note(turn, "plan", `a step should take ${seconds(predicted.seconds)}; ${plan.reasons.join(" ")}`);
+  }
+}

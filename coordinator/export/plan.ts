@@ -1,0 +1,128 @@
+// What an export consists of: which files, of which sizes, out of which tensors. Pure; nothing is read or written yet.
+// The composition of the formats' modules; storing and sending are write.ts and serve.ts.
+import { ShoalError } from "../../peer/wire/errors.ts";
+import { DTYPES, type ExportDtype } from "./dtypes.ts";
+import type { ModelFacts } from "./facts.ts";
+import { ggufFile } from "./gguf.ts";
+import { configFiles, SHARD_BYTES_DEFAULT, weightFiles } from "./hf.ts";
+import { describeModel, modelCard } from "./model_card.ts";
+import { onnxModel } from "./onnx.ts";
+import { type ExportFile, textFile, totalBytes } from "./pieces.ts";
+import type { WeightSource } from "./source.ts";
+import { tokenizerFiles } from "./tokenizer_files.ts";
+
+export const FORMATS = ["hf", "gguf", "onnx"] as const;
+export type ExportFormat = typeof FORMATS[number];
+
+/** What each format's readers take. */
+export const FORMAT_DTYPES: Readonly<Record<ExportFormat, readonly ExportDtype[]>> = {
+  hf: ["f32", "f16", "bf16"],
+  gguf: ["f32", "f16", "bf16", "q8_0"],
+  onnx: ["f32", "f16"],
+};
+
+export interface ExportRequest {
+  format: ExportFormat;
+  dtype: ExportDtype;
+  /** Shown in the card and in the files' metadata. */
+  name: string;
+  /** Characters by token number. */
+  vocab: readonly string[];
+  /** Text of the tokenizer.json that the model has instead of characters. */
+  tokenizer?: string | null;
+  facts: ModelFacts;
+  /** Most bytes of data in one safetensors file; default SHARD_BYTES_DEFAULT. */
+  shardBytes?: number;
+  /** Most bytes of weights inside an ONNX file; default INLINE_BYTES_MAX. */
+  inlineBytesMax?: number;
+}
+
+export interface ExportPlan {
+  format: ExportFormat;
+  dtype: ExportDtype;
+  /** A single file stands for itself, anything else is a folder. */
+  kind: "file" | "folder";
+  files: readonly ExportFile[];
+  bytes: number;
+}
+
+/** @throws {ShoalError} usage for a format or type that does not exist, or does not go with the other. */
+export function readFormat(format: string, dtype: string): { format: ExportFormat; dtype: ExportDtype } {
+  const known = FORMATS.find((name) => name === format);
+  if (known === undefined) {
+    throw new ShoalError("usage", `format "${format}" is not one of ${FORMATS.join(", ")}`);
+  }
+  const type = DTYPES.find((name) => name === dtype);
+  const fitting = FORMAT_DTYPES[known];
+  if (type === undefined || !fitting.includes(type)) {
+    throw new ShoalError("usage", `dtype "${dtype}" does not go with ${known}; use ${fitting.join(", ")}`);
+  }
+  return { format: known, dtype: type };
+}
+
+export function planExport(source: WeightSource, request: ExportRequest): ExportPlan {
+  const { format, dtype } = readFormat(request.format, request.dtype);
+  const files = filesOf(source, request);
+  const bytes = files.reduce((sum, { pieces }) => sum + totalBytes(pieces), 0);
+  return { format, dtype, kind: format === "gguf" ? "file" : "folder", files, bytes };
+}
+
+function filesOf(source: WeightSource, request: ExportRequest): ExportFile[] {
+  const { format, dtype, name, facts, vocab } = request;
+  switch (format) {
+    case "gguf": {
+      if (request.tokenizer) throw noGguf();
+      const about = { name, description: describeModel(facts), license: facts.license, vocab };
+      return [{ name: `${fileStem(name)}-${dtype}.gguf`, pieces: ggufFile(source, dtype, about) }];
+    }
+    case "hf":
+      return [
+        ...commonFiles(source, request, "hf"),
+        ...weightFiles(source, dtype, request.shardBytes ?? SHARD_BYTES_DEFAULT),
+      ];
+    case "onnx":
+      return [...commonFiles(source, request, "onnx"), ...onnxFiles(source, request)];
+  }
+}
+
+function commonFiles(source: WeightSource, request: ExportRequest, format: "hf" | "onnx"): ExportFile[] {
+  const { name, facts, vocab, dtype } = request;
+  return [
+    textFile("README.md", modelCard(name, facts, format)),
+    ...configFiles(source.spec, dtype),
+    ...tokenizerFiles(vocab, source.spec.block_size, request.tokenizer ?? null),
+  ];
+}
+
+function noGguf(): ShoalError {
+  return new ShoalError(
+    "usage",
+    "a model with a tokenizer.json of its own cannot be written as gguf; export it as hf, which llama.cpp's " +
+      "convert_hf_to_gguf.py reads",
+  );
+}
+
+/** Folder and names are where transformers.js looks. */
+function onnxFiles(
+  source: WeightSource,
+  { name, dtype, facts, inlineBytesMax }: ExportRequest,
+): ExportFile[] {
+  const file = dtype === "f16" ? "model_fp16.onnx" : "model.onnx";
+  const external = `${file}_data`;
+  const about = {
+    ...{ name, producer: "shoal", description: describeModel(facts) },
+    metadata: { step: String(facts.step), dataset: facts.dataset },
+  };
+  const limit = inlineBytesMax === undefined ? {} : { inlineBytesMax };
+  const built = onnxModel(source, { dtype, about, external, ...limit });
+  return [
+    { name: `onnx/${file}`, pieces: built.model },
+    ...(built.external === null ? [] : [{ name: `onnx/${external}`, pieces: built.external }]),
+  ];
+}
+
+/** A name as part of a file's name on every system. */
+export function fileStem(name: string): string {
+  const plain = name.normalize("NFKD").replace(/\p{M}/gu, "");
+  return plain.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60) || "model";
+}

@@ -1,0 +1,109 @@
+// What a client may ask for: every field with its bounds, neutral values of fields that are missing here, and refusals that
+// name the field.
+import assert from "node:assert/strict";
+import fc from "fast-check";
+import { type Completion, isProblem, readCompletion, TOKENS_MAX } from "./completions_request.ts";
+
+const SEED = 77;
+
+function accepted(body: unknown): Completion {
+  const result = readCompletion(body, SEED);
+  assert.ok(!isProblem(result), JSON.stringify(result));
+  return result;
+}
+
+Deno.test("completions: defaults are OpenAI's, and the seed is drawn by the server", () => {
+  assert.deepEqual(accepted({ prompt: "a" }), {
+    request: { prompt: "a", stop: [], count: 16, temperature: 1, topP: 1, topK: 0, seed: SEED },
+    ...{ model: null, stream: false, echo: false, includeUsage: false },
+  });
+});
+
+Deno.test("completions: every field arrives", () => {
+  const body = {
+    ...{ model: "m", prompt: ["a b"], max_tokens: 9, temperature: 0, top_p: 0.5, top_k: 3, seed: 5 },
+    ...{ stop: ["x", "y"], stream: true, stream_options: { include_usage: true }, echo: true, user: "u" },
+  };
+  assert.deepEqual(accepted(body), {
+    request: { prompt: "a b", stop: ["x", "y"], count: 9, temperature: 0, topP: 0.5, topK: 3, seed: 5 },
+    ...{ model: "m", stream: true, echo: true, includeUsage: true },
+  });
+  assert.deepEqual(accepted({ prompt: [1, 2], stop: "z" }).request.prompt, [1, 2]);
+  assert.deepEqual(accepted({ prompt: [[3]], stop: "z" }).request.stop, ["z"]);
+  assert.deepEqual(accepted({ prompt: [[3]] }).request.prompt, [3]);
+});
+
+Deno.test("completions: fields that ask for nothing are no reason to refuse", () => {
+  const neutral = {
+    ...{ n: 1, best_of: 1, logprobs: null, presence_penalty: 0, frequency_penalty: 0, suffix: null },
+    ...{
+      logit_bias: {},
+      stop: null,
+      seed: null,
+      stream: null,
+      echo: null,
+      stream_options: null,
+      top_p: null,
+    },
+  };
+  accepted({ prompt: "a", ...neutral });
+});
+
+Deno.test("completions: what does not fit is refused by name, with the value and what fits", () => {
+  const cases: [Record<string, unknown>, string, RegExp][] = [
+    [{ prompt: "" }, "prompt", /at least one character/],
+    [{ prompt: undefined }, "prompt", /prompt is missing/],
+    [{ prompt: {} }, "prompt", /prompt is {}/],
+    [{ prompt: [] }, "prompt", /prompt is \[\]/],
+    [{ prompt: [1.5, 2] }, "prompt", /several|tokens/],
+    [{ prompt: ["a", "b"] }, "prompt", /one request for each/],
+    [{ max_tokens: 0 }, "max_tokens", /max_tokens is 0; use an integer from 1 to 8192/],
+    [{ max_tokens: TOKENS_MAX + 1 }, "max_tokens", /8193/],
+    [{ max_tokens: "9" }, "max_tokens", /"9"/],
+    [{ temperature: -1 }, "temperature", /a number from 0 to 100/],
+    [{ top_p: 0 }, "top_p", /above 0 and up to 1/],
+    [{ top_k: 1.5 }, "top_k", /1.5/],
+    [{ seed: 2 ** 32 }, "seed", /4294967296/],
+    [{ stop: ["a", "b", "c", "d", "e"] }, "stop", /up to 4 texts/],
+    [{ stop: "" }, "stop", /1 to 1000/],
+    [{ stop: 7 }, "stop", /stop is 7/],
+    [{ n: 2 }, "n", /n is 2; this server does not have it, leave it out or use 1/],
+    [{ logprobs: 5 }, "logprobs", /logprobs is 5/],
+    [{ presence_penalty: 0.5 }, "presence_penalty", /0.5/],
+    [{ logit_bias: { "50256": -100 } }, "logit_bias", /leave it out/],
+    [{ stream: "yes" }, "stream", /true or false/],
+    [{ stream_options: { include_usage: 1 } }, "stream_options", /include_usage/],
+    [{ model: 7 }, "model", /not a name/],
+    [{ temprature: 1 }, "temprature", /"temprature" is not known/],
+  ];
+  for (const [body, param, pattern] of cases) {
+    const result = readCompletion({ prompt: "a", ...body }, SEED);
+    assert.ok(isProblem(result), JSON.stringify(body));
+    assert.equal(result.param, param);
+    assert.match(result.message, pattern);
+  }
+  for (const body of [undefined, null, [], "a", 7]) assert.ok(isProblem(readCompletion(body, SEED)));
+});
+
+Deno.test("completions: whatever JSON comes, the answer is bounded or a refusal", () => {
+  const keys = fc.constantFrom(
+    "prompt",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stop",
+    "stream",
+    "n",
+  );
+  fc.assert(
+    fc.property(fc.dictionary(keys, fc.jsonValue()), (body) => {
+      const result = readCompletion(body, SEED);
+      if (isProblem(result)) return assert.ok(result.message.length < 300);
+      const { count, temperature, topP, topK, stop, prompt } = result.request;
+      assert.ok(count >= 1 && count <= TOKENS_MAX && temperature >= 0 && topP > 0 && topP <= 1 && topK >= 0);
+      assert.ok(stop.length <= 4 && prompt.length > 0);
+    }),
+    { seed: 20262, numRuns: 2000 },
+  );
+});

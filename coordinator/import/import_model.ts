@@ -1,0 +1,179 @@
+// A model in Hugging Face's layout -> a checkpoint of step 0, from which a run goes on training it. One stage's tensors are in memory
+// at a time, and of the files only what that stage needs is read. Either the checkpoint is complete or there is none.
+import { readConfig } from "../../peer/model/config.ts";
+import {
+  HEAD_NAME,
+  paramCount,
+  specOf,
+  splitLayers,
+  stageLayout,
+  wholeModel,
+} from "../../peer/model/layout.ts";
+import { blankState, encodeState } from "../../peer/model/state_file.ts";
+import { messageOf, type Result, ShoalError } from "../../peer/wire/errors.ts";
+import type { ModelSpec, RunConfig, StageSpec } from "../../peer/wire/run.ts";
+import {
+  checkpointsDir,
+  type NamedBytes,
+  stageFileName,
+  writeCheckpointStream,
+} from "../store/checkpoints.ts";
+import { tokenizerOf } from "../store/text_tokenizer.ts";
+import { type LlamaConfig, readLlamaConfig } from "./llama_config.ts";
+import { ModelSource } from "./model_source.ts";
+import { readTokenizerJson } from "./tokenizer_json.ts";
+
+/** Weights, moments and exponents of one stage file: what an import holds in memory. */
+const STAGE_BYTES_MAX = 256 << 20;
+const STATE_BYTES_PER_PARAM = 12;
+/** A window that most computers can train; the model may allow more. */
+const BLOCK_SIZE_DEFAULT = 1024;
+/** What is learned already should not be shaken: a tenth of a usual rate. */
+const FINE_TUNING = { learning_rate: 1e-4, min_lr: 1e-5 };
+const TOKENIZER_NAME = "tokenizer.json";
+
+export interface ImportOptions {
+  /** A model's folder, or its safetensors file. */
+  from: string;
+  /** The run's folder that is made. */
+  out: string;
+  /** Configuration keys of the training to come; not the model's shape. */
+  config: Readonly<Record<string, unknown>>;
+  onProgress?(done: number, of: number): void;
+}
+
+export interface Imported {
+  /** The checkpoint's folder. */
+  path: string;
+  spec: ModelSpec;
+  config: RunConfig;
+  params: number;
+  /** "characters", or the kind of tokenizer that the model brought. */
+  tokenizer: string;
+}
+
+/** @throws {ShoalError} bad-model, bad-config, usage, or storage-full; then nothing is left behind. */
+export async function importModel(options: ImportOptions): Promise<Imported> {
+  await checkFree(options.out);
+  const source = await ModelSource.open(options.from);
+  try {
+    const llama = valueOf(readLlamaConfig(await source.config()));
+    const tokenizerText = await source.tokenizer();
+    const tokenizer = valueOf(readTokenizerJson(tokenizerText, llama.vocabSize));
+    if (!tokenizer.characters) tryTokenizer(tokenizerText, tokenizer.vocab);
+    const config = runConfig(llama, options.config);
+    const spec = specOf(config, llama.vocabSize);
+    checkTensors(source, spec);
+    const stages = cutOf(spec);
+    const manifest = {
+      ...{ config, spec, vocab: tokenizer.vocab, stages, valLoss: null, dataCursor: 0, seed: config.seed },
+      ...(tokenizer.characters ? {} : { tokenizer: TOKENIZER_NAME }),
+    };
+    const extra = tokenizer.characters
+      ? []
+      : [{ name: TOKENIZER_NAME, bytes: new TextEncoder().encode(tokenizerText) }];
+    const files = stageFiles(source, spec, { stages, extra, onProgress: options.onProgress });
+    const path = await writeOrNothing(
+      options.out,
+      () => writeCheckpointStream(options.out, { step: 0, manifest, files }),
+    );
+    const kind = tokenizer.characters ? "characters" : TOKENIZER_NAME;
+    return { path, spec, config, params: paramCount(spec), tokenizer: kind };
+  } finally {
+    source.close();
+  }
+}
+
+/** What cannot cut a sentence now could not cut a data set later. */
+function tryTokenizer(json: string, vocab: readonly string[]): void {
+  try {
+    const tokenizer = tokenizerOf({ vocab: [...vocab] }, json);
+    tokenizer.decode(tokenizer.encodePrompt("The quick brown fox, 12 times.\n"));
+  } catch (error) {
+    throw new ShoalError("bad-model", `the tokenizer cannot be used: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** A run that is there already must not be mixed with a model. */
+async function checkFree(out: string): Promise<void> {
+  try {
+    for await (const _ of Deno.readDir(out)) {
+      throw new ShoalError("usage", `"${out}" is not empty; name a new folder with --out`);
+    }
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+  }
+}
+
+/** Folders that were made for a checkpoint that failed are removed, if nothing else is in them. */
+async function writeOrNothing(out: string, write: () => Promise<string>): Promise<string> {
+  try {
+    return await write();
+  } catch (error) {
+    for (const folder of [checkpointsDir(out), out]) await Deno.remove(folder).catch(() => {});
+    throw error;
+  }
+}
+
+function valueOf<T>(result: Result<T>): T {
+  if (result.ok) return result.value;
+  throw new ShoalError(result.code, result.reason);
+}
+
+/** The model's shape, what was asked for, and defaults that suit fine-tuning. @throws {ShoalError} bad-config */
+function runConfig(
+  { shape, positionsMax }: LlamaConfig,
+  asked: Readonly<Record<string, unknown>>,
+): RunConfig {
+  const fixed = Object.keys(asked).find((key) => Object.hasOwn(shape, key));
+  if (fixed !== undefined) {
+    throw new ShoalError("bad-config", `${fixed} is decided by the model that is imported; leave it out`);
+  }
+  const block_size = Math.min(positionsMax, BLOCK_SIZE_DEFAULT);
+  const rates = "learning_rate" in asked ? {} : FINE_TUNING;
+  const config = readConfig({ block_size, ...rates, ...asked, ...shape });
+  if (config.block_size > positionsMax) {
+    throw new ShoalError(
+      "bad-config",
+      `block_size ${config.block_size} exceeds the ${positionsMax} positions that the model was trained for; use at most that`,
+    );
+  }
+  return config;
+}
+
+function checkTensors(source: ModelSource, spec: ModelSpec): void {
+  // Some writers store a tied head once more under its own name.
+  const optional = new Set(spec.tie_word_embeddings ? [HEAD_NAME] : []);
+  source.check(stageLayout(spec, wholeModel(spec)).tensors, optional);
+}
+
+/** As few stages as keep each file within its limit. */
+function cutOf(spec: ModelSpec): StageSpec[] {
+  const bytes = paramCount(spec) * STATE_BYTES_PER_PARAM;
+  const count = Math.min(spec.n_layer, Math.max(1, Math.ceil(bytes / STAGE_BYTES_MAX)));
+  return splitLayers(spec, Array<number>(count).fill(1));
+}
+
+interface Files {
+  stages: readonly StageSpec[];
+  /** Files beside the stages'. */
+  extra: readonly NamedBytes[];
+  onProgress: ImportOptions["onProgress"];
+}
+
+/** One file per stage, made when it is its turn to be written. */
+async function* stageFiles(
+  source: ModelSource,
+  spec: ModelSpec,
+  { stages, extra, onProgress }: Files,
+): AsyncGenerator<NamedBytes> {
+  for (const stage of stages) {
+    const state = blankState(spec, stage);
+    for (const { name, shape, offset, size } of state.layout.tensors) {
+      await source.read(name, shape, state.params.subarray(offset, offset + size));
+    }
+    yield { name: stageFileName(stage.index, stages.length), bytes: encodeState(state) };
+    onProgress?.(stage.index + 1, stages.length);
+  }
+  yield* extra;
+}
