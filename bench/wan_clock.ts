@@ -41,7 +41,7 @@ export class PreciseClock implements Clock {
     this.#arm();
     return () => {
       const at = this.#entries.indexOf(entry);
-      
+      if (at >= 0) this.#entries.splice(at, 1);
     };
   }
 

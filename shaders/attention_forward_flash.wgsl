@@ -1,7 +1,7 @@
 // As attention_forward.wgsl for GPUs, with keys and values in workgroup memory; D divides by 8 and is at most 128:
 //   out[r, h] = sum over keys j <= r of softmax(q[r, h] . k[j, g] / sqrt(D)) v[j, g],  g = h * Hk / H
 //   lse[r, h] = log sum over j of exp(q[r, h] . k[j, g] / sqrt(D)); rows of one sequence of T see only each other.
-// qkv f32 [R, (H + 2 Hk) * D] with rotary applied; out f32 [R, H * D]; lse f32 [R, H].
+// qkv kept [R, (H + 2 Hk) * D] with rotary applied; out kept [R, H * D]; lse f32 [R, H].
 // One workgroup of 8 x 8 per (32 rows, head), the longest first, takes 32 keys at a time with an online softmax
 // (arXiv 2205.14135). Accumulates in f32.
 

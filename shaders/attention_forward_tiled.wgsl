@@ -1,7 +1,7 @@
 // As attention_forward.wgsl, in 4 x 4 register tiles with 16-byte loads, for CPUs that emulate a GPU; D divides by 4:
 //   out[r, h] = sum over keys j <= r of softmax(q[r, h] . k[j, g] / sqrt(D)) v[j, g],  g = h * Hk / H
 //   lse[r, h] = log sum over j of exp(q[r, h] . k[j, g] / sqrt(D)); rows of one sequence of T see only each other.
-// qkv f32 [R, (H + 2 Hk) * D] with rotary applied; out f32 [R, H * D]; lse f32 [R, H].
+// qkv kept [R, (H + 2 Hk) * D] with rotary applied; out kept [R, H * D]; lse f32 [R, H].
 // One invocation per (four rows, head) takes four keys at a time with an online softmax (arXiv 2205.14135). It keeps 16
 // columns of out in registers and starts again for the next 16, so it suits narrow heads. Accumulates in f32.
 

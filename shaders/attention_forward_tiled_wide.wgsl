@@ -2,7 +2,7 @@
 // and is at most 64:
 //   out[r, h] = sum over keys j <= r of softmax(q[r, h] . k[j, g] / sqrt(D)) v[j, g],  g = h * Hk / H
 //   lse[r, h] = log sum over j of exp(q[r, h] . k[j, g] / sqrt(D)); rows of one sequence of T see only each other.
-// qkv f32 [R, (H + 2 Hk) * D] with rotary applied; out f32 [R, H * D]; lse f32 [R, H].
+// qkv kept [R, (H + 2 Hk) * D] with rotary applied; out kept [R, H * D]; lse f32 [R, H].
 // One invocation per (four rows, head) takes four keys at a time with an online softmax (arXiv 2205.14135). Its rows of q
 // and out stay in private memory, where SwiftShader and llvmpipe reach them without a gather. Accumulates in f32.
 

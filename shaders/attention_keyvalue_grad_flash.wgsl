@@ -1,7 +1,7 @@
 // As attention_keyvalue_grad.wgsl for GPUs, with queries in workgroup memory; D divides by 8 and is at most 128.
 // With p = exp(q[i] . k / sqrt(D) - lse[i]), summed over the query heads h of the key head's group and rows i >= r:
 //   dv[r, g] = sum of p * dout[i, h];  dk[r, g] = sum of p * (dout[i, h] . v - delta[i, h]) * q[i, h] / sqrt(D),
-// the latter turned back by the row's position. qkv f32 [R, (H + 2 Hk) * D], rotated; dqkv the same, before rotation
+// the latter turned back by the row's position. qkv kept [R, (H + 2 Hk) * D], rotated; dqkv the same, before rotation
 // (writes only the last 2 Hk * D columns); dout f32 [R, H * D]; lse, delta f32 [R, H]; angles f32 [T, D/2, 2] = (cos, sin).
 // One workgroup of 8 x 8 per (32 keys, key head), the longest first, takes 32 queries at a time, heads outside, rows
 // ascending inside: one fixed order, no atomics. Accumulates in f32.

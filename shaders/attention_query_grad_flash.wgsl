@@ -1,8 +1,8 @@
 // As attention_query_grad.wgsl for GPUs, with keys and values in workgroup memory; D divides by 8 and is at most 128:
 // with p = exp(q . k[j] / sqrt(D) - lse) and delta[r, h] = dout[r, h] . out[r, h]
 //   dq[r, h] = sum over keys j <= r of p * (dout . v[j] - delta) * k[j] / sqrt(D), turned back by the row's position
-// qkv f32 [R, (H + 2 Hk) * D], rotated; dqkv the same, before rotation (writes only the first H * D columns);
-// out, dout f32 [R, H * D]; angles f32 [T, D/2, 2] = (cos, sin); lse, delta f32 [R, H].
+// qkv kept [R, (H + 2 Hk) * D], rotated; dqkv the same, before rotation (writes only the first H * D columns);
+// out kept, dout f32 [R, H * D]; angles f32 [T, D/2, 2] = (cos, sin); lse, delta f32 [R, H].
 // One workgroup of 8 x 8 per (32 rows, head), the longest first, takes 32 keys at a time. Accumulates in f32.
 
 // #import lib/flash_tile.wgsl

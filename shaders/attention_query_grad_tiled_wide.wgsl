@@ -1,8 +1,8 @@
 // As attention_query_grad.wgsl, in 4 x 4 register tiles with 16-byte loads, for CPUs that emulate a GPU; D divides by 8
 // and is at most 64: with p = exp(q . k[j] / sqrt(D) - lse) and delta[r, h] = dout[r, h] . out[r, h]
 //   dq[r, h] = sum over keys j <= r of p * (dout . v[j] - delta) * k[j] / sqrt(D), turned back by the row's position
-// qkv f32 [R, (H + 2 Hk) * D], rotated; dqkv the same, before rotation (writes only the first H * D columns);
-// out, dout f32 [R, H * D]; angles f32 [T, D/2, 2] = (cos, sin); lse, delta f32 [R, H].
+// qkv kept [R, (H + 2 Hk) * D], rotated; dqkv the same, before rotation (writes only the first H * D columns);
+// out kept, dout f32 [R, H * D]; angles f32 [T, D/2, 2] = (cos, sin); lse, delta f32 [R, H].
 // One invocation per (four rows, head) recomputes p four keys at a time. Its rows of q, dout and dq stay in private memory,
 // where SwiftShader and llvmpipe reach them without a gather. Accumulates in f32.
 

@@ -1,7 +1,8 @@
 // Turns one tile of the logits, entries v in [vocabOffset, vocabOffset + tile), into the gradient of the mean loss, in place:
 //   logits[r, v - vocabOffset] = (exp(logits[r, v - vocabOffset] - lse[r]) - (v == targets[r] ? 1 : 0)) / R
 // targets u32 [R], lse f32 [R] from head_loss, logits f32 [R, tile]; the last tile may be narrower.
-// Times the loss scale with `dtype` f16 (lib/loss_scaled.wgsl). One invocation changes four neighbouring entries of one row; nothing is accumulated.
+// Times the loss scale with `dtype` f16 (lib/loss_scaled.wgsl). One invocation changes four neighbouring entries of one
+// row; nothing is accumulated.
 
 // #import lib/dispatch.wgsl
 

@@ -2,7 +2,7 @@
 //   dx[r, c] = (residual ? dres[r, c] : 0) + rstd[r] * (g[r, c] - h[r, c] * mean over k of g[r, k] * h[r, k])
 //   partial[b, c] = sum over the 16 rows r of block b of dy[r, c] * h[r, c]   (rmsnorm_gain_grad adds the blocks)
 //   x[r, c] becomes h[r, c] * gain[c], the norm's output, which the weight gradient of what follows multiplies
-// dy, x, dres, dx f32 [R, C], gain f32 [C], rstd f32 [R], partial f32 [ceil(R / 16), C]. With residual = 0, dres is not
+// dy f32, x, dres, dx kept [R, C], gain f32 [C], rstd f32 [R], partial f32 [ceil(R / 16), C]. With residual = 0, dres is not
 // read: bind any read-only buffer there (dy will do). One invocation per block of rows; accumulates in f32.
 
 // #import lib/lanes_scalar.wgsl

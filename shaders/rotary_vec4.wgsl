@@ -1,6 +1,6 @@
 // As rotary.wgsl with 16-byte accesses; D divides by 8:
 //   low' = low * cos - high * sin,  high' = high * cos + low * sin,  low = i, high = i + D/2, i in [0, D/2)
-// qkv f32 [R, (H + 2 Hk) * D]: H query heads, then Hk key heads, then Hk value heads (left alone);
+// qkv kept [R, (H + 2 Hk) * D]: H query heads, then Hk key heads, then Hk value heads (left alone);
 // angles f32 [T, D/2, 2] = (cos, sin), position = r mod T. direction +1 rotates, -1 rotates back (the gradient).
 // One invocation per (row, head); nothing is accumulated.
 

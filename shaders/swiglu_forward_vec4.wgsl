@@ -1,6 +1,6 @@
 // As swiglu_forward.wgsl with 16-byte accesses; I divides by 4.
 //   out[r, i] = silu(gate[r, i]) * up[r, i], silu(g) = g / (1 + exp(-g))   (GLU variants, arXiv 2002.05202)
-// gate_up f32 [R, 2 I], the gate in the first half of each row; out f32 [R, I].
+// gate_up kept [R, 2 I], the gate in the first half of each row; out kept [R, I].
 // One invocation per four elements; nothing is accumulated.
 
 // #import lib/lanes_vec4.wgsl

@@ -6,8 +6,10 @@ import { totalBytes } from "../export/pieces.ts";
 import { type ExportPlan, fileStem, planExport, readFormat } from "../export/plan.ts";
 import { openCheckpoint } from "../export/source.ts";
 import { writeExport } from "../export/write.ts";
+import { recoveryDir } from "../store/checkpoints.ts";
+import { latestCheckpoint } from "../store/weights.ts";
 import { readTokenizer } from "../store/checkpoints.ts";
-import { findCheckpoint, runFolderOf } from "./checkpoint_path.ts";
+import { findCheckpoint, isCheckpoint, runFolderOf } from "./checkpoint_path.ts";
 import { integerFlag, positional, requiredFlag, type VerbOptions } from "./options.ts";
 
 /** Where an export goes that was given no place; permissions.mjs allows it. */
@@ -41,7 +43,7 @@ export async function exportModel(options: VerbOptions, output: ExportOutput): P
   const wanted = requiredFlag(options, "checkpoint");
   const { format, dtype } = readFormat(requiredFlag(options, "format"), flags.dtype ?? "f32");
   const shardBytes = MEGABYTE * integerFlag(options, "shard_mb", { absent: 5000, min: 1, max: 1_000_000 });
-  const path = await findCheckpoint(wanted);
+  const path = await locate(wanted);
   using source = await openCheckpoint(path);
   const { manifest } = source;
   const facts = await withMetrics(factsOf(manifest, flags.license || null), runFolderOf(path));
@@ -63,6 +65,15 @@ export async function exportModel(options: VerbOptions, output: ExportOutput): P
     bytes: totalBytes(file.pieces),
   }));
   return { checkpoint: path, step: manifest.step, format, dtype, out: written, bytes: plan.bytes, files };
+}
+
+/** As findCheckpoint, but without reading the files: openCheckpoint verifies them, a piece at a time. */
+async function locate(path: string): Promise<string> {
+  if (await isCheckpoint(path)) return path;
+  const found = [await latestCheckpoint(path), await latestCheckpoint(recoveryDir(path))];
+  const newest = found.filter((it) => it !== null)
+    .toSorted((a, b) => basename(b).localeCompare(basename(a)))[0];
+  return newest ?? await findCheckpoint(path);
 }
 
 async function defaultOut({ format, dtype, kind }: ExportPlan, stem: string): Promise<string> {

@@ -8,7 +8,7 @@ import { createBalancer, stepDone } from "../plan/balancer.ts";
 import { sameCut } from "../plan/plan_diff.ts";
 import { CostModel, HIDDEN_SHARE } from "../plan/planner_model.ts";
 import type { Plan, PlanRequest } from "../plan/planner_types.ts";
-import type { Rebalancing } from "../plan/rebalance.ts";
+import { PAYBACK, type Rebalancing } from "../plan/rebalance.ts";
 import type { Verdict } from "../plan/stragglers.ts";
 import { amendView } from "./amend.ts";
 import { createFit, hasRoom } from "./fit.ts";
@@ -62,7 +62,7 @@ function noticeLinks(s: RunCoreState): void {
   const { planning, view } = s;
   if (planning.linksWeighed || view === null || s.committed < s.cutBase + LINKS_SETTLE_STEPS) return;
   const members = peersOf(view);
-  const known = (id: string) => members.some((other) => (s.peers[id]?.links?.[other]?.upBytesPerS ?? 0) > 0);
+  const known = (id: string) => members.some((other) => (s.peers[id]?.links?.[other]?.rttMs ?? 0) > 0);
   if (members.length < 2 || !members.every(known)) return;
   planning.linksWeighed = true;
   peersChanged(s);
@@ -141,7 +141,8 @@ function carryOut(turn: Turn, rebalancing: Rebalancing, verdicts: readonly Verdi
     return;
   }
   const promised = { what: reason, before: s.planning.stepS ?? now, expected: diff.after, peer: null };
-  if (!sameCut(planOfView(s.view!), plan)) {
+  if (needsCut(s, plan)) {
+    if (!earnsCut(s, rebalancing)) return;
     const peers = usablePeers(Object.values(s.peers));
     s.planning.prepared = { key: planKey(s, plannable(peers)), answer: plan, why: reason };
     s.replanDue = reason;
@@ -154,6 +155,22 @@ function carryOut(turn: Turn, rebalancing: Rebalancing, verdicts: readonly Verdi
   promise(s, { ...promised, peer: learners[0]?.peer ?? null });
   amendView(turn, stages, reason);
   for (const { stage, peer } of learners) startTransfer(turn, stage, peer);
+}
+
+/** Other layers, or peers that would change stages: everybody stops for that. Whoever has no stage yet may learn one meanwhile. */
+function needsCut({ view }: RunCoreState, plan: Plan): boolean {
+  if (!sameCut(planOfView(view!), plan)) return true;
+  const members = peersOf(view!);
+  return plan.stages.some(({ index, replicas }) =>
+    replicas.some(({ peer }) => members.includes(peer) && !holds(view!.stages[index], peer))
+  );
+}
+
+/** Peers that change stages within one cut were reckoned with as if nobody had to stop. */
+function earnsCut(s: RunCoreState, { plan, now, diff }: Rebalancing): boolean {
+  const stop = requestOf({ ...s, peers: Object.values(s.peers) }).cutSeconds?.(plan) ?? 0;
+  const horizon = Math.min(HORIZON_STEPS, s.target - s.committed);
+  return (now - diff!.after) * horizon >= PAYBACK * Math.max(stop, diff!.seconds);
 }
 
 /** The present stages with the plan's shares. Whoever the plan gives a stage that it does not hold learns it first. */

@@ -5,7 +5,7 @@ import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
 import { stateBytes } from "../plan/plan_diff.ts";
 import type { EngineSpeed, PeerLink, Plan, PlannerPeer, PlanRequest } from "../plan/planner_types.ts";
 import { roomOf } from "./fit.ts";
-import type { PeerRecord } from "./run_state.ts";
+import type { LinkRecord, PeerRecord } from "./run_state.ts";
 
 /** One way between two peers whose link was not measured yet: homes of one country. */
 export const UNKNOWN_LATENCY_S = 0.005;
@@ -44,11 +44,12 @@ export function blockMsOf({ blockMs, slowdown = 1 }: Pick<PeerRecord, "blockMs" 
 /** Peers must be measured, and at most PLANNED_PEERS_MAX. */
 export function requestOf({ spec, config, peers }: RequestOptions): PlanRequest {
   const records = new Map(peers.map((peer) => [peer.id, peer]));
+  const usual = new Map(peers.map((peer) => [peer.id, usualOf(peer)]));
   const ops = SIMULATIONS * 3 * config.gradient_accumulation_steps * Math.min(peers.length, spec.n_layer);
   return {
     ...{ spec, config, schedule: "dynamic", simulatedOps: Math.min(OPS_MAX, ops) },
     peers: peers.map(plannerPeer),
-    link: (from, to) => linkBetween(records.get(from), records.get(to)),
+    link: (from, to) => linkBetween(records.get(from), records.get(to), usual),
     memory: (stage, { slots, recompute }, engine) =>
       holderBytes(stage, { slots, recompute }, { spec, config, kind: engineKind(engine) }),
     cutSeconds: (next) => cutSeconds(spec, next),
@@ -82,18 +83,50 @@ function sumOf({ forward, backward, weightGrad }: OpShares): number {
 }
 
 /** As both ends measured it: the sender's rate, the mean of the two round trips. */
-function linkBetween(from: PeerRecord | undefined, to: PeerRecord | undefined): PeerLink | null {
+function linkBetween(
+  from: PeerRecord | undefined,
+  to: PeerRecord | undefined,
+  usual: ReadonlyMap<string, Usual>,
+): PeerLink | null {
   if (from === undefined || to === undefined) return null;
+  const [near, far] = [usual.get(from.id)!, usual.get(to.id)!];
+  const supposed = {
+    latency: Math.max(near.latency, far.latency),
+    bytesPerS: Math.min(near.upBytesPerS, far.downBytesPerS),
+  };
   const [there, back] = [from.links?.[to.id], to.links?.[from.id]];
   const trips = [there, back].flatMap((link) => link !== undefined && link.rttMs > 0 ? [link.rttMs] : []);
   const rtt = trips.reduce((sum, ms) => sum + ms, 0) / trips.length;
   const rate = there?.upBytesPerS ?? 0;
   return {
     ...(trips.length === 0
-      ? { latency: UNKNOWN_LATENCY_S, latencyMost: UNKNOWN_LATENCY_MOST_S }
+      ? { latency: supposed.latency, latencyMost: Math.max(UNKNOWN_LATENCY_MOST_S, supposed.latency) }
       : { latency: rtt / 2000 }),
-    bytesPerS: rate === 0 ? UNKNOWN_BYTES_PER_S : Math.max(BYTES_PER_S_MIN, rate),
+    bytesPerS: Math.max(BYTES_PER_S_MIN, rate === 0 ? supposed.bytesPerS : rate),
   };
+}
+
+interface Usual {
+  latency: number;
+  upBytesPerS: number;
+  downBytesPerS: number;
+}
+
+/**
+ * What a link of the peer is taken to be before it was measured: like its others, and never better than an unknown one. Else every
+ * plan would move peers to links that nobody has tried, because those that were tried are slower.
+ */
+function usualOf({ links = {} }: PeerRecord): Usual {
+  const known = (of: (link: LinkRecord) => number) => Object.values(links).map(of).filter((it) => it > 0);
+  return {
+    latency: Math.max(UNKNOWN_LATENCY_S, (middle(known((link) => link.rttMs)) ?? 0) / 2000),
+    upBytesPerS: Math.min(UNKNOWN_BYTES_PER_S, middle(known((link) => link.upBytesPerS)) ?? Infinity),
+    downBytesPerS: Math.min(UNKNOWN_BYTES_PER_S, middle(known((link) => link.downBytesPerS)) ?? Infinity),
+  };
+}
+
+function middle(values: readonly number[]): number | undefined {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)];
 }
 
 /** All states go to the coordinator and come back, the largest stage last. */

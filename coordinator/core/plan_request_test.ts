@@ -55,13 +55,20 @@ Deno.test("plan request: names, room and background are those of the peers", () 
 Deno.test("plan request: links are asked of both ends, and have a sane default until they are measured", () => {
   const a = peerOf("a", { links: { b: linkOf(40, 2e6), c: linkOf(0, 0) } });
   const b = peerOf("b", { links: { a: linkOf(60, 5e5) } });
-  const { link } = request([a, b, peerOf("c")]);
+  const { link } = request([a, b, peerOf("c"), peerOf("d")]);
   assert.deepEqual(link("a", "b"), { latency: 0.025, bytesPerS: 2e6 });
   assert.deepEqual(link("b", "a"), { latency: 0.025, bytesPerS: 5e5 });
-  assert.deepEqual(link("a", "c"), {
+  assert.deepEqual(link("c", "d"), {
     ...{ latency: UNKNOWN_LATENCY_S, latencyMost: UNKNOWN_LATENCY_MOST_S, bytesPerS: UNKNOWN_BYTES_PER_S },
   });
   assert.equal(link("a", "gone"), null);
+  // Not better than the links of either end that were tried, or peers would move to try every other one.
+  const supposed = { latency: 0.02, latencyMost: UNKNOWN_LATENCY_MOST_S, bytesPerS: 2e6 };
+  assert.deepEqual([link("a", "d"), link("d", "a")], [supposed, {
+    ...supposed,
+    bytesPerS: UNKNOWN_BYTES_PER_S,
+  }]);
+  assert.equal(link("d", "b")!.latency, 0.03);
   const slow = request([peerOf("a", { links: { b: linkOf(10, 3) } }), peerOf("b")]).link("a", "b")!;
   assert.ok(slow.bytesPerS >= 1e4, "one bad moment would rule the link out for ever");
 });

@@ -67,6 +67,8 @@ export interface Planning {
   standBy: StandByPlan[];
   /** What the stand-by plans were made for: they are made anew when it changes. */
   standByFor: string;
+  /** When the newest of them was made. */
+  standByAt: number;
   promised: Promised | null;
   /** Newest last. */
   changes: string[];
@@ -78,7 +80,7 @@ export function noPlanning(): Planning {
   return {
     ...{ plan: null, balancer: createBalancer(), seen: {}, lookedAt: -1, hidden: "" },
     ...{ linksWeighed: false, prepared: null },
-    ...{ standBy: [], standByFor: "", promised: null, changes: [], stepS: null },
+    ...{ standBy: [], standByFor: "", standByAt: 0, promised: null, changes: [], stepS: null },
   };
 }
 

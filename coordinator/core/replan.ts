@@ -17,6 +17,8 @@ import { usablePeers } from "./view_builder.ts";
 
 /** Swarms up to this size have stand-by plans: each is a plan of its own, and a large swarm hardly notices one peer. */
 const STANDBY_PEERS_MAX = 16;
+/** Between two of them: each may take a tenth of a second, in which no step is committed. */
+const STANDBY_EVERY_MS = 2_000;
 /** Simulated operations of a stand-by plan: they are made while the coordinator has other things to do. */
 const STANDBY_OPS = 5_000;
 /** Reasons that a page gets; the event log has all of them. */
@@ -120,7 +122,7 @@ export function replanNow(turn: Turn): void {
  * Works out what to do without one more peer, if there is one whose loss was not thought of since the view or the peers
  * changed. To be called now and then; each call costs one small plan.
  */
-export function planForALoss(s: RunCoreState): void {
+export function planForALoss({ s, now }: Turn): void {
   const { view, planning } = s;
   const peers = plannedPeers(s);
   if (view === null || s.phase !== "round") return;
@@ -130,8 +132,10 @@ export function planForALoss(s: RunCoreState): void {
   if (!isPlanned({ config: s.config, peers: peers.slice(1) })) return;
   const plan = planOfView(view);
   const known = new Set(planning.standBy.map(({ peer }) => peer));
+  if (now - planning.standByAt < STANDBY_EVERY_MS) return;
   const next = [...heldBy(plan).keys()].find((peer) => !known.has(peer) && s.peers[peer] !== undefined);
   if (next === undefined) return;
+  planning.standByAt = now;
   planning.standBy.push(standByPlan(s, peers, { peer: next, plan }));
 }
 

@@ -343,7 +343,7 @@ function tick(turn: Turn): void {
   concludeIfWhole(turn);
   timeOutRestore(turn);
   tickKept(turn);
-  planForALoss(s);
+  planForALoss(turn);
   const age = now - s.phaseSince;
   if (s.phase === "loading" && age > LOADING_MS && s.view !== null) {
     const late = peersOf(s.view).find((peer) => !s.ready.includes(peer));

@@ -7,6 +7,8 @@ import { BusyError, type TextResult, type TextService } from "./text_service.ts"
 
 /** A prompt longer than this has no window that holds it. */
 const BODY_BYTES_MAX = 1 << 20;
+/** How often a request looks for a newer checkpoint when the one it chose is gone; each was the newest when it was chosen. */
+const AGAIN_MAX = 5;
 /** When to ask again for the first checkpoint. */
 const RETRY_NO_CHECKPOINT_S = 30;
 
@@ -54,14 +56,29 @@ async function complete(c: Context, options: CompletionsOptions): Promise<Respon
   const asked = readCompletion(parseJson(body), randomSeed());
   if (isProblem(asked)) return refusal(400, asked);
   if (asked.model !== null && asked.model !== options.model) return noModel(asked.model, options);
-  const path = await options.checkpoint();
-  if (path === null) return noCheckpoint();
   const about = {
     id: `cmpl-${crypto.randomUUID().replaceAll("-", "")}`,
     ...{ object: "text_completion", created: seconds(), model: options.model },
   };
-  const job = { asked, path, about };
-  return asked.stream ? await streamed(options.service, job) : await whole(options.service, job);
+  const answer = asked.stream ? streamed : whole;
+  return await withNewest(options, (path) => answer(options.service, { asked, path, about }));
+}
+
+/** A quick run may have removed a checkpoint before it was read: then the newest one by now is taken. */
+async function withNewest(
+  options: CompletionsOptions,
+  answer: (path: string) => Promise<Response>,
+): Promise<Response> {
+  for (let again = 0;; again++) {
+    const path = await options.checkpoint();
+    if (path === null) return noCheckpoint();
+    try {
+      return await answer(path);
+    } catch (error) {
+      const unread = error instanceof ShoalError && error.code === "bad-checkpoint";
+      if (!unread || again === AGAIN_MAX || await options.checkpoint() === path) throw error;
+    }
+  }
 }
 
 interface Job {

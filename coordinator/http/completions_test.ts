@@ -27,12 +27,15 @@ interface Scene {
   heard(count: number): Promise<ToWriter>;
 }
 
-async function scene(checkpoint: string | null, body: (scene: Scene) => Promise<void>): Promise<void> {
+async function scene(
+  checkpoint: string | null | (() => string),
+  body: (scene: Scene) => Promise<void>,
+): Promise<void> {
   const port = new Port(), app = new Hono();
   const service = new TextService(() => port);
   addCompletionRoutes(app, {
     ...{ service, model: "m", owner: "o", authorised: () => true },
-    checkpoint: () => Promise.resolve(checkpoint),
+    checkpoint: () => Promise.resolve(typeof checkpoint === "function" ? checkpoint() : checkpoint),
   });
   const ask = (more: Record<string, unknown> = {}) => {
     const init = { method: "POST", body: JSON.stringify({ prompt: "a", ...more }) };
@@ -70,6 +73,30 @@ Deno.test("completions: the writer gets the checkpoint and the request", () =>
     const { choices, system_fingerprint: print } = await (await asked).json();
     assert.deepEqual([choices[0].text, print], ["bc", "step-3"]);
   }));
+
+Deno.test("completions: a checkpoint that a run removed before it was read is replaced by the newest, not for ever", async () => {
+  let newest = 0;
+  await scene(() => `/${newest}`, async ({ ask, heard, port }) => {
+    const gone = (id: number) =>
+      port.say({ type: "failed", id, code: "bad-checkpoint", message: "it is gone" });
+    const asked = ask();
+    await heard(1);
+    newest = 1;
+    gone(1);
+    const order = await heard(2);
+    assert.ok(order.type === "write" && order.path === "/1");
+    port.say({ ...END, id: 2 });
+    assert.equal((await asked).status, 200);
+    const hopeless = ask();
+    for (let id = 3; id <= 8; id++) {
+      await heard(id);
+      newest++;
+      gone(id);
+    }
+    assert.equal((await hopeless).status, 500);
+    assert.equal(port.heard.length, 8);
+  });
+});
 
 Deno.test("completions: a full queue is 429 with a time to come again", () =>
   scene("/c", async ({ ask, heard, port }) => {

@@ -8,7 +8,7 @@ import { exactFits, exactLayout } from "./planner_exact.ts";
 import { capacityOf, infeasibility, roomiest } from "./planner_feasible.ts";
 import { CostModel } from "./planner_model.ts";
 import { inOrderOfNaming } from "./planner_order.ts";
-import { predict, type PredictedStage, type Prediction } from "./planner_predict.ts";
+import { predict, type Prediction } from "./planner_predict.ts";
 import { reasonsFor, suggestBatch } from "./planner_reasons.ts";
 import { type Judged, judged, refine } from "./planner_refine.ts";
 import { type Candidate, candidateOf, searchLayouts } from "./planner_search.ts";
@@ -190,10 +190,13 @@ function roomier(
   const wide = prediction.schedule === "dynamic" ? widened(model, holders) : null;
   if (wide === null) return same;
   const stages = prediction.stages.map((stage, s) => ({ ...stage, inflight: wide[s]!.inflight }));
-  const judge = (list: readonly PredictedStage[]) =>
-    predict(model, candidate, "dynamic", { codecs, stages: list, doubtful: true }).seconds;
-  if (judge(stages) >= judge(prediction.stages) * SLOTS_GAIN) return same;
-  return { stages: wide, prediction: predict(model, candidate, "dynamic", { codecs, stages }) };
+  const next = predict(model, candidate, "dynamic", { codecs, stages });
+  const worst = (it: Prediction) => model.doubtful ? atWorst(settled, it).seconds : it.seconds;
+  return worst(next) < worst(prediction) * SLOTS_GAIN ? { stages: wide, prediction: next } : same;
+}
+
+function atWorst({ model, candidate, codecs }: Settled, { schedule, stages }: Prediction): Prediction {
+  return predict(model, candidate, schedule, { codecs, stages, doubtful: true });
 }
 
 /** What the search would have settled on, had it found this layout: the same schedule and codecs as a former plan. */

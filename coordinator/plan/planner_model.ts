@@ -75,6 +75,8 @@ export class CostModel {
   /** Work of the head in layers. */
   readonly headLayers: number;
   readonly modes: readonly RecomputeId[];
+  /** Some link was not measured. */
+  readonly doubtful: boolean = false;
   readonly #latency: Float64Array;
   readonly #rate: Float64Array;
   /** Of a pair as neighbours: seconds of a tensor there and one back, and of the slower of the two on its link. */
@@ -103,6 +105,7 @@ export class CostModel {
         if (link === null) continue;
         this.#latency[i * peers.length + j] = link.latency;
         this.#rate[i * peers.length + j] = link.bytesPerS;
+        if ((link.latencyMost ?? 0) > link.latency) this.doubtful = true;
       }
     }
     this.#pairRound = new Float64Array(peers.length ** 2);

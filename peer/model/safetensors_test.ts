@@ -2,9 +2,11 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import {
+  decodeHeader,
   decodeSafetensors,
   encodeSafetensors,
   HEADER_BYTES_MAX,
+  headerLength,
   type TensorMap,
   tensorOf,
   toF32,
@@ -104,6 +106,34 @@ Deno.test("safetensors: malformed files are refused with the reason", () => {
     assert.ok(!result.ok && result.code === "bad-checkpoint");
     assert.match(result.reason, reason);
   }
+});
+
+Deno.test("safetensors: a header alone says where each tensor lies, in every type of the format", () => {
+  const sizes = { F64: 8, I64: 8, U32: 4, F32: 4, F16: 2, BF16: 2, I16: 2, I8: 1, BOOL: 1, F8_E4M3: 1 };
+  let end = 0;
+  const header = Object.fromEntries(
+    Object.entries(sizes).map(([dtype, size]) => [
+      `of ${dtype}`,
+      { dtype, shape: [3, 1], data_offsets: [end, end += 3 * size] },
+    ]),
+  );
+  const text = new TextEncoder().encode(JSON.stringify(header));
+  const decoded = decodeHeader(text, end, "bad-model");
+  assert.ok(decoded.ok);
+  const { shape, begin, end: last } = decoded.value.tensors.get("of BF16")!;
+  assert.deepEqual([shape, last - begin], [[3, 1], 6]);
+  const short = decodeHeader(text, end - 1, "bad-model");
+  assert.ok(!short.ok && short.code === "bad-model");
+  assert.ok(!decodeSafetensors(withHeader(header, end)).ok, "our own files have fewer types");
+});
+
+Deno.test("safetensors: a header's length is bounded by the file and by the limit before it is read", () => {
+  const first = (length: number) => new Uint8Array(8).map((_, i) => (length / 256 ** i) & 255);
+  assert.deepEqual(headerLength(first(10), 18), { ok: true, value: 10 });
+  for (const [length, fileBytes] of [[11, 18], [HEADER_BYTES_MAX + 1, 1e9], [0, 7]] as const) {
+    assert.ok(!headerLength(first(length), fileBytes).ok, `${length} in ${fileBytes}`);
+  }
+  assert.ok(!headerLength(new Uint8Array(3), 100).ok);
 });
 
 Deno.test("safetensors: mutated and random bytes never throw, and what passes is consistent", () => {

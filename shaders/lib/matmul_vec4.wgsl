@@ -1,6 +1,6 @@
 // Parameters, bindings and the store of a matrix product in vectors of four; a layout file (matmul_nn_vec4.wgsl and its
-// like) adds the loads, a tile file the loop, an operands file (matmul_floats.wgsl and its like)
-// how each tensor is stored. Everything is row-major; slices of K are stored one after the other.
+// like) adds the loads, a tile file the loop, an operands file (matmul_floats.wgsl and its like) how each tensor is stored.
+// Everything is row-major; slices of K are stored one after the other.
 
 // #import lib/matmul_params.wgsl
 // #import lib/tile.wgsl

@@ -14,8 +14,13 @@ const POLL_MS = 200;
 /** A few kilobytes are on disk long before. */
 const SAVING_MS = 1_000;
 
-/** Nothing but peers' memory can bring a stage back: the coordinator collects no states of its own in so few steps. */
-const CONFIG = { snapshot_interval: INTERVAL, min_peers: 4, eval_interval: 1_000_000, n_stage: 2 };
+/**
+ * Nothing but peers' memory can bring a stage back: the coordinator collects no states of its own in so few steps. The order has
+ * a placement of its own, so that every stage has two holders whatever the planner makes of the peers' speeds.
+ */
+const CONFIG = {
+  ...{ snapshot_interval: INTERVAL, min_peers: 4, eval_interval: 1_000_000, n_stage: 2, schedule: "1f1b" },
+};
 
 Deno.test("snapshots: both holders of a stage are killed at once; restored from peers, the cost told, same bits", async () => {
   await using cluster = await Cluster.start({ config: CONFIG });

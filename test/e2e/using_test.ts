@@ -18,7 +18,8 @@ async function complete(url: string, key: string, body: Record<string, unknown>)
 Deno.test("using: eval says what the run itself measured, and a live run completes texts", () =>
   inFolder(async (folder) => {
     const out = join(folder, "run");
-    const flags = flagsOf({ ...TINY, max_iters: 100_000, eval_iters: 3, min_peers: 1 });
+    const intervals = { eval_iters: 3, checkpoint_interval: 20 };
+    const flags = flagsOf({ ...TINY, ...intervals, max_iters: 100_000, min_peers: 1 });
     const { cli, join: link } = await serving("coordinator", [...flags, "--out_dir", out, "--name", "live"]);
     await using coordinator = cli;
     await using peer = cpuPeer(link);

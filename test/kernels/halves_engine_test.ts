@@ -107,6 +107,27 @@ Deno.test(onAdapter(gpu, "the loss scale is seen in no gradient, and saves the s
   assert.ok(without!.every((error) => error > 10 * GRADIENT_TOLERANCE), `without a scale: ${without}`);
 });
 
+Deno.test(onAdapter(gpu, "a pipeline mixes a stage in halves with engines that know f32 only"), async () => {
+  const builds = halfBuilds(3).map((
+    build,
+  ) => ({ ...build, codecForward: "f16s", codecBackward: "f16s" } as const));
+  const expected = await reference(builds);
+  const engines = await Promise.all(builds.map(async (build, i): Promise<StageEngine> => {
+    const engine = i === 1 ? await createWgslEngine(gpu, build) : createCpuEngine(build);
+    await engine.load(testParams(spec, build.stage, 100));
+    engine.scaleLoss?.(SCALE);
+    return engine;
+  }));
+  assert.deepEqual(engines.map((engine) => engine.scaleLoss !== undefined), [false, true, false]);
+  const { loss, weightGrads } = await runMicroBatch(engines, ids, { slot: 0 });
+  assert.ok(Math.abs(loss - expected.loss) <= LOSS_TOLERANCE, `loss ${loss}, not ${expected.loss}`);
+  for (const [i, gradient] of weightGrads.entries()) {
+    const error = relL2(gradient, expected.weightGrads[i]!);
+    assert.ok(error <= GRADIENT_TOLERANCE, `stage ${i}: relative error ${error}`);
+  }
+  for (const engine of engines) engine.destroy();
+});
+
 Deno.test(onAdapter(gpu, "what is computed again in halves has the bits of what is kept"), async () => {
   const tied = { ...spec, tie_word_embeddings: true };
   const [kept] = await opened(halfBuilds(1, {}, tied));

@@ -164,7 +164,13 @@ Deno.test("a stage lost with its GPU goes back to the snapshot, and a new cut be
 });
 
 Deno.test("more stages for more peers: states come from one GPU and go to others", async () => {
-  const runs = await play({ min_peers: 2 }, 2, (world) => world.at(600, () => world.join()));
+  const runs = await play({ n_stage: 2 }, 2, (world) => {
+    world.at(600, () => world.join());
+    world.at(
+      800,
+      () => world.process.take({ type: "admin", action: "change", step: 0, set: { n_stage: 3 } }),
+    );
+  });
   for (const { modes } of runs) assert.deepEqual(modes.map((stages) => stages.length).sort(), [2, 3]);
 });
 

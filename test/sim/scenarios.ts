@@ -349,9 +349,9 @@ function shapeFor(random: Random, state: string): Pick<Setting, "peers" | "confi
   if (role === "keeper" || role === "owner") {
     return { peers: between(random, 4, 6), config: { n_stage: 2, parity: true, snapshot_interval: 2 } };
   }
-  // More holders than micro-batches.
+  // More holders than compute: an order with a placement of its own makes shadows of the others.
   if (misses && role === "shadow") {
-    return { peers: 6, config: { n_stage: 1, gradient_accumulation_steps: 4 } };
+    return { peers: 6, config: { n_stage: 1, gradient_accumulation_steps: 4, schedule: "1f1b" } };
   }
   if (misses) return { peers: 4, config: { n_stage: 2 } };
   if (role === "shadow") return { peers: 3, config: { n_stage: 3 } };

@@ -163,7 +163,7 @@ Deno.test("pausing and resuming at any moment changes no bit", async () => {
 });
 
 Deno.test("replicas share a stage's micro-batches, agree on every hash, and lose no step when one crashes", async () => {
-  const config = tinyConfig({ n_stage: 2, min_peers: 5, gradient_accumulation_steps: 5 });
+  const config = tinyConfig({ n_stage: 2, min_peers: 5, gradient_accumulation_steps: 8, shadows: true });
   // Among these are seeds where a part of the old view arrives after the layers were cut anew.
   for (const seed of seedsUpTo(5 * FEW_SEEDS)) {
     const world = createWorld(config, seed, 5);

@@ -16,6 +16,8 @@ export function tinyConfig(changes: Record<string, unknown> = {}): RunConfig {
     ...{ gradient_accumulation_steps: 4, max_iters: 6, warmup_iters: 1, lr_decay_iters: 6, eval_interval: 4 },
     ...{ eval_iters: 2, checkpoint_interval: 100, snapshot_interval: 2, sample_chars: 0, min_peers: 3 },
     ...{ codec_forward: "raw32", codec_backward: "raw32", seed: 11, shadows: false, parity: false },
+    // A stage for each peer, whatever the planner would make of a model that is so small.
+    n_stage: 3,
     ...changes,
   });
 }

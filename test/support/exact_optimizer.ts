@@ -24,6 +24,7 @@ export function withExactOptimizer(
     forward: (slot, input) => engine.forward(slot, input),
     backward: (slot, gradient) => engine.backward(slot, gradient),
     weightGrad: (slot) => engine.weightGrad(slot),
+    ...(engine.scaleLoss === undefined ? {} : { scaleLoss: (exponent) => engine.scaleLoss!(exponent) }),
     memory: () => engine.memory(),
     destroy: () => engine.destroy(),
   };

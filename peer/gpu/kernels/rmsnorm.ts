@@ -13,7 +13,6 @@ import { RMSNORM_BLOCK_ROWS } from "../../model/block_tensors.ts";
 import { spreadWorkgroups } from "../library.ts";
 import { bindings, cover, kept, keptFloats, u32Params } from "./define.ts";
 
-/** y [R,C] and rstd [R] from x [R,C] and gain [C]; eps is added to the mean square. */
 const forward: KernelSpec = {
   name: "rmsnorm_forward",
   wgsl: forwardWgsl,
@@ -23,7 +22,8 @@ const forward: KernelSpec = {
   workgroups: ({ R = 0 }, overrides) => cover(R, overrides),
 };
 
-export const rmsnormForwardSpec = keptFloats(forward);
+/** y [R,C] and rstd [R] from x [R,C] and gain [C]; eps is added to the mean square. */
+export const rmsnormForwardSpec: KernelSpec = keptFloats(forward);
 
 /** rmsnorm_forward where C divides by 4. */
 export const rmsnormForwardVec4Spec: KernelSpec = kept({
@@ -32,10 +32,6 @@ export const rmsnormForwardVec4Spec: KernelSpec = kept({
   wgsl: forwardVec4Wgsl,
 });
 
-/**
- * dx [R,C] from dy, x [R,C], gain [C], rstd [R]; residual 1 adds dres [R,C], with 0 bind any read-only buffer there.
- * Also x becomes the norm's output, and partial [blocks,C] holds the gain's gradient for each block of rows.
- */
 const backward: KernelSpec = {
   name: "rmsnorm_backward",
   wgsl: backwardWgsl,
@@ -45,7 +41,11 @@ const backward: KernelSpec = {
   workgroups: ({ R = 0 }, overrides) => cover(Math.ceil(R / RMSNORM_BLOCK_ROWS), overrides),
 };
 
-export const rmsnormBackwardSpec = keptFloats(backward);
+/**
+ * dx [R,C] from dy, x [R,C], gain [C], rstd [R]; residual 1 adds dres [R,C], with 0 bind any read-only buffer there.
+ * Also x becomes the norm's output, and partial [blocks,C] holds the gain's gradient for each block of rows.
+ */
+export const rmsnormBackwardSpec: KernelSpec = keptFloats(backward);
 
 /** rmsnorm_backward where C divides by 4. */
 export const rmsnormBackwardVec4Spec: KernelSpec = kept({

@@ -10,7 +10,6 @@ import { bindings, cover, kept, keptFloats, u32Params } from "./define.ts";
 /** Values of one vector; fixed in the WGSL. */
 const LANES = 4;
 
-/** out [R,I] from gate_up [R,2I]. */
 const forward: KernelSpec = {
   name: "swiglu_forward",
   wgsl: forwardWgsl,
@@ -20,7 +19,8 @@ const forward: KernelSpec = {
   workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * I, overrides),
 };
 
-export const swigluForwardSpec = keptFloats(forward);
+/** out [R,I] from gate_up [R,2I]. */
+export const swigluForwardSpec: KernelSpec = keptFloats(forward);
 
 /** swiglu_forward where I divides by 4. */
 export const swigluForwardVec4Spec: KernelSpec = kept({
@@ -30,7 +30,6 @@ export const swigluForwardVec4Spec: KernelSpec = kept({
   workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * I / LANES, overrides),
 });
 
-/** In place: gate_up [R,2I] becomes its gradient; act [R,I], which holds the output's gradient, becomes the output. */
 const backward: KernelSpec = {
   name: "swiglu_backward",
   wgsl: backwardWgsl,
@@ -40,7 +39,8 @@ const backward: KernelSpec = {
   workgroups: ({ R = 0, I = 0 }, overrides) => cover(R * I, overrides),
 };
 
-export const swigluBackwardSpec = keptFloats(backward);
+/** In place: gate_up [R,2I] becomes its gradient; act [R,I], which holds the output's gradient, becomes the output. */
+export const swigluBackwardSpec: KernelSpec = keptFloats(backward);
 
 /** swiglu_backward where I divides by 4. */
 export const swigluBackwardVec4Spec: KernelSpec = kept({
