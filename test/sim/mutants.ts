@@ -109,13 +109,13 @@ export const MUTANTS: readonly Mutant[] = [
     file: "coordinator/core/commit.ts",
     replace: [
       [
-        '  turn.out.push({ do: "persist", record: { kind: "commit", step, gen: s.gen, cut, hashes, gradNormSq } });\n',
+        '  turn.out.push({ do: "persist", record: { kind: "commit", gen: s.gen, ...said, ...scaled } });\n',
         "",
       ],
       [
         '  for (const peer of peersOf(view)) turn.out.push({ do: "send", peer, message });\n',
         '  for (const peer of peersOf(view)) turn.out.push({ do: "send", peer, message });\n' +
-        '  turn.out.push({ do: "persist", record: { kind: "commit", step, gen: s.gen, cut, hashes, gradNormSq } });\n',
+        '  turn.out.push({ do: "persist", record: { kind: "commit", gen: s.gen, ...said, ...scaled } });\n',
       ],
     ],
     scenario: "coordinator-crash",
@@ -127,6 +127,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: "peer/held_sums.ts",
     replace: [[
       "  if (hash !== job.hash) return { hash };\n  held.total.set(value.subarray(0, size));\n" +
+      "  held.overflow ||= overflow;\n" +
       "  held.tied = isTiedEnd(held, config) ? value.slice(size) : null;\n  return facts(held, job, config);",
       "  held.total.set(value.subarray(0, size));\n" +
       "  held.tied = isTiedEnd(held, config) ? value.slice(size) : null;\n" +
