@@ -24,6 +24,8 @@ const CALM_LATE = 0.01;
 const TRIES = 3;
 /** A plan that is changed while it is measured, or cut for unequal peers, is measured anew, so often. */
 const RUN_TRIES = 3;
+/** And so many steps later each time: the coordinator learns what links are like, and plans anew, in the first steps. */
+const SETTLING_STEPS = 5;
 /** Where a folder is in memory, if the system has such a place: commits are synced, and a busy disk is not what is measured. */
 const MEMORY_FOLDER = "/dev/shm";
 /** Memory is not what this bench is about. */
@@ -81,7 +83,7 @@ export interface RunResult {
 
 export async function runSteps(options: RunOptions): Promise<RunResult> {
   for (let attempt = 1;; attempt++) {
-    const result = await runOnce(options);
+    const result = await runOnce({ ...options, warmUp: options.warmUp + (attempt - 1) * SETTLING_STEPS });
     if (typeof result !== "string") return result;
     if (attempt === RUN_TRIES) throw new ShoalError("internal", result);
   }

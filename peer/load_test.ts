@@ -25,6 +25,7 @@ Deno.test("load: an engine is built as the plan says, without recomputation wher
     ...{ spec: options.spec, stage: { index: 1, firstLayer: 1, endLayer: 3, embed: false, head: false } },
     ...{ batchSize: 3, slots: 4, codecForward: "i8b64", codecBackward: "f16s", recompute: "none" },
     optimizer: "exact",
+    dtype: "f32",
   });
   assert.equal(buildOf(options, { ...plan, recompute: "block" }, view).recompute, "block");
 });

@@ -1,5 +1,6 @@
 // `shoal demo`: a whole run on this machine: coordinator in this process, Deno peers and headless tabs beside it.
 // The same parts as a real run, wired together; nothing here is a shortcut past the network.
+import { DEFAULT_CONFIG } from "../../peer/model/config.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import { type CoordinatorEventLine, startCoordinator } from "../main.ts";
 import { newRunOptions, type RunOptions } from "./coordinate.ts";
@@ -25,8 +26,11 @@ export interface DemoPlan {
 export async function planDemo(options: VerbOptions): Promise<DemoPlan> {
   const deno = integerFlag(options, "peers-deno", { absent: 2, min: 0, max: PEERS_MAX });
   const tabs = integerFlag(options, "tabs", { absent: 1, min: 0, max: PEERS_MAX });
-  const waitForAll = { min_peers: Math.max(1, deno + tabs) };
-  const run = await newRunOptions({ ...options, config: { ...waitForAll, ...options.config } });
+  // A model this small would train faster whole on each peer; the demo is there to show a pipeline.
+  const layers = Number(options.config.n_layer ?? DEFAULT_CONFIG.n_layer);
+  const pipeline = options.flags.config === undefined ? { n_stage: Math.min(deno + tabs, layers) } : {};
+  const asked = { min_peers: Math.max(1, deno + tabs), ...pipeline };
+  const run = await newRunOptions({ ...options, config: { ...asked, ...options.config } });
   const engine = engineFlag(options);
   const operator = options.flags.operator ?? "the demo on this computer";
   return { run: { ...run, operator }, deno, tabs, engine, keep: options.flags.keep !== undefined };
