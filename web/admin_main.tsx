@@ -38,7 +38,8 @@ async function ask(): Promise<"ok" | "failed" | "stop"> {
     const status = await api.status();
     learn({ status, refusal: null });
     await askTrace(status);
-    if (performance.now() - invitedAt > INVITATIONS_EVERY_MS) await askInvitations();
+    // The run is on the page without them, too.
+    if (performance.now() - invitedAt > INVITATIONS_EVERY_MS) await askInvitations().catch(() => {});
     return "ok";
   } catch (error) {
     const refusal = refusalFrom(error);

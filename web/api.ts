@@ -39,7 +39,7 @@ export class Api {
 
   /** `reason` is told to the peer's owner; empty: none. */
   async evict(peer: string, reason = ""): Promise<void> {
-    await this.#post("/api/evict", { peer, reason });
+    await this.#post("/api/evict", reason === "" ? { peer } : { peer, reason });
   }
 
   async drain(peer: string): Promise<void> {

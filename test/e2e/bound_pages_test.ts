@@ -13,6 +13,8 @@ Deno.test("admin page: follows the status, sends orders with its token, and down
       paused = true;
       return Response.json({});
     },
+    "POST /api/change": () => Response.json({}),
+    "GET /api/invitations": () => Response.json({ open: true, invitations: [] }),
     "POST /api/evict": () => refusal(409, "bad-state", "the last holder of stage 2 cannot be removed"),
     "GET /api/checkpoints/step-300/config.json": () => new Response("{}"),
   }, seen);
@@ -23,10 +25,19 @@ Deno.test("admin page: follows the status, sends orders with its token, and down
     assert.ok(seen.includes('POST /api/control {"action":"pause"}'), seen.join("\n"));
 
     await page.getByRole("button", { name: "Remove tab-09ae" }).click();
+    await page.getByLabel("Reason, told to its owner").fill("it is needed elsewhere");
     await page.getByRole("button", { name: "Remove it" }).click();
     await page.getByRole("status").filter({ hasText: "the last holder of stage 2 cannot be removed" })
       .waitFor();
-    assert.ok(seen.includes('POST /api/evict {"peer":"tab-09ae"}'), seen.join("\n"));
+    const evicted = 'POST /api/evict {"peer":"tab-09ae","reason":"it is needed elsewhere"}';
+    assert.ok(seen.includes(evicted), seen.join("\n"));
+
+    await page.getByLabel("New value").fill("0.002");
+    await page.getByLabel("From step").fill("500");
+    await page.getByText("learning_rate 0.0006 → 0.002 from step 500 on").waitFor();
+    await page.getByRole("button", { name: "Change it" }).click();
+    await page.getByRole("status").filter({ hasText: "Changed from step 500 on." }).waitFor();
+    assert.ok(seen.includes('POST /api/change {"step":500,"set":{"learning_rate":0.002}}'), seen.join("\n"));
 
     const downloading = page.waitForEvent("download");
     await page.getByRole("button", { name: "Download config.json of step-300" }).click();
