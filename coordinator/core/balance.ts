@@ -8,7 +8,7 @@ import { createBalancer, stepDone } from "../plan/balancer.ts";
 import { sameCut } from "../plan/plan_diff.ts";
 import { CostModel, HIDDEN_SHARE } from "../plan/planner_model.ts";
 import type { Plan, PlanRequest } from "../plan/planner_types.ts";
-import { PAYBACK, type Rebalancing } from "../plan/rebalance.ts";
+import { GAIN_MIN, PAYBACK, type Rebalancing } from "../plan/rebalance.ts";
 import type { Verdict } from "../plan/stragglers.ts";
 import { amendView } from "./amend.ts";
 import { createFit, hasRoom } from "./fit.ts";
@@ -140,6 +140,9 @@ function carryOut(turn: Turn, rebalancing: Rebalancing, verdicts: readonly Verdi
     if (verdicts.length > 0) tell(turn, reason);
     return;
   }
+  // What operations take is not all that a step takes: a gain that nobody would notice is none.
+  const { lastS } = s.planning;
+  if (lastS.length > 0 && now - diff.after < GAIN_MIN * Math.min(...lastS)) return;
   const promised = { what: reason, before: s.planning.stepS ?? now, expected: diff.after, peer: null };
   if (needsCut(s, plan)) {
     if (!earnsCut(s, rebalancing)) return;

@@ -16,6 +16,8 @@ import { note, type Turn } from "./turn.ts";
 
 /** Holders that must have a step's total before it counts as done: then any single loss leaves one. */
 const LOGGED_LEAST = 2;
+/** Steps by the quickest of which a change's gain is judged. */
+const LAST_STEPS = 3;
 /** Weight of the newest step in the moving average of the step time. */
 const STEP_TIME_WEIGHT = 0.2;
 /** Points of the loss curve kept for the pages; beyond it every second older one goes. metrics.jsonl keeps all. */
@@ -111,6 +113,7 @@ function account(turn: Turn, gradNorm: number): void {
   const took = now - s.lastCommitAt;
   accountStalls(turn, took);
   s.planning.stepS = took / 1000;
+  s.planning.lastS = [...s.planning.lastS, took / 1000].slice(-LAST_STEPS);
   s.stepMs = s.stepMs === 0 ? took : s.stepMs + STEP_TIME_WEIGHT * (took - s.stepMs);
   const tokens = config.gradient_accumulation_steps * config.batch_size * config.block_size;
   Object.assign(s, { gradNorm, lastCommitAt: now, tokensTotal: s.tokensTotal + tokens });

@@ -74,13 +74,15 @@ export interface Planning {
   changes: string[];
   /** Seconds of the last committed step. */
   stepS: number | null;
+  /** The newest steps; one may have waited for something else. */
+  lastS: number[];
 }
 
 export function noPlanning(): Planning {
   return {
     ...{ plan: null, balancer: createBalancer(), seen: {}, lookedAt: -1, hidden: "" },
     ...{ linksWeighed: false, prepared: null },
-    ...{ standBy: [], standByFor: "", standByAt: 0, promised: null, changes: [], stepS: null },
+    ...{ standBy: [], standByFor: "", standByAt: 0, promised: null, changes: [], stepS: null, lastS: [] },
   };
 }
 

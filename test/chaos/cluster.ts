@@ -19,6 +19,8 @@ export const CHAOS_CONFIG: Readonly<Record<string, unknown>> = {
   ...{ codec_forward: "raw32", codec_backward: "raw32" },
 };
 
+/** Steps in which a peer that has just come would be given a stage, if it is to have one. */
+const STEPS_SETTLED = 40;
 /** A coordinator that does not answer by then is part of the failure that is being explained. */
 const STATUS_MS = 5_000;
 /** Events of the run's log that a failure is told with. */
@@ -183,13 +185,29 @@ export class Cluster implements AsyncDisposable {
     return this.peers.length + this.tabs.length;
   }
 
-  /** Waits until a step has been committed that was computed by everybody who is here. */
+  /**
+   * Waits until a step has been committed by everybody who is here, or by all that the planner has a use for: a further peer may
+   * make so small a step no shorter, and stays a spare.
+   */
   async settled(): Promise<void> {
     const from = this.steps.length;
-    await this.until(
-      `a step of ${this.size} peers`,
-      () => this.steps.slice(from).some((step) => step.peers === this.size),
-    );
+    await this.until(`a step of ${this.size} peers`, () => {
+      const steps = this.steps.slice(from);
+      if (steps.some((step) => step.peers === this.size)) return true;
+      return this.#present().size === this.size && steps.slice(STEPS_SETTLED).some((step) => step.peers > 1);
+    });
+  }
+
+  /** Peers that the newest coordinator has let in and not lost. */
+  #present(): Set<string> {
+    const present = new Set<string>();
+    for (const line of this.events) {
+      if (line.event === "listening") present.clear();
+      if (line.event !== "peer") continue;
+      if (line.what === "joined" || line.what === "back") present.add(String(line.id));
+      else present.delete(String(line.id));
+    }
+    return present;
   }
 
   /** Waits for `count` more steps. */

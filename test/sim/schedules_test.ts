@@ -38,7 +38,9 @@ const SHAPES: Record<ScheduleId, Shape[]> = {
 
 function worldOf(schedule: ScheduleId, { peers, N, ...shape }: Shape, changes: Record<string, unknown> = {}) {
   const config = tinyConfig({
-    ...{ schedule, gradient_accumulation_steps: N, min_peers: peers, max_iters: 4, ...shape, ...changes },
+    ...{ schedule, gradient_accumulation_steps: N, min_peers: peers, max_iters: 4, n_stage: 0 },
+    ...shape,
+    ...changes,
   });
   return { config, world: (seed: number) => createWorld(config, seed, peers) };
 }
