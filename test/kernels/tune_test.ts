@@ -38,8 +38,8 @@ const mistakes: [what: string, from: string, to: string][] = [
   ["the last k is left out", "k < fours.y", "k + 1u < fours.y"],
   ["two operands change places", "tileB * tileA[i]", "tileA[i] * tileB"],
   ["the row is off by one", "let row = id.y * 4u * ROWS4;", "let row = id.y * 4u * ROWS4 + 1u;"],
-  ["the residual is forgotten", "value += residual[at];", "value += 0.0;"],
-  ["NaN comes out", "out[at] = value;", "out[at] = value / f32(params.K - params.K);"],
+  ["the residual is forgotten", "value += wideOut(residual[at]);", "value += 0.0;"],
+  ["NaN comes out", "out[at] = narrowOut(value);", "out[at] = narrowOut(value / f32(params.K - params.K));"],
 ];
 
 Deno.test(onAdapter(gpu, "the check takes sound kernels and names what is wrong with others"), async () => {
@@ -78,7 +78,7 @@ Deno.test(onAdapter(gpu, "a really wrong kernel does not win, though it is the q
       if (candidate.member !== first) return Promise.resolve(null);
       return real.check({
         ...candidate,
-        spec: doctored(candidate.spec, "out[at] = value;", "out[at] = 2.0 * value;"),
+        spec: doctored(candidate.spec, "out[at] = narrowOut(value);", "out[at] = narrowOut(2.0 * value);"),
       });
     },
     time: ({ member }) => Promise.resolve(member === first ? 0.001 : 1),

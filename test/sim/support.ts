@@ -17,7 +17,7 @@ export function tinyConfig(changes: Record<string, unknown> = {}): RunConfig {
     ...{ eval_iters: 2, checkpoint_interval: 100, snapshot_interval: 2, sample_chars: 0, min_peers: 3 },
     ...{ codec_forward: "raw32", codec_backward: "raw32", seed: 11, shadows: false, parity: false },
     // A stage for each peer, whatever the planner would make of a model that is so small.
-    n_stage: 3,
+    n_stage: Math.min(3, Number(changes.n_layer ?? 3)),
     ...changes,
   });
 }
