@@ -158,7 +158,10 @@ Deno.test("a tab without any direct path trains through the coordinator's relay"
   await lend(page);
   await swarm.until("4 steps", () => swarm.step() >= 4);
   const chosen = Object.values(core.peers).map(({ engine }) => engine).find((engine) => engine !== "cpu");
-  assert.match(chosen ?? "", /^(wgsl \(builtin\)|tfjs-wasm): [\d.]+ ms a block with .+( [\d.]+ with |not ready in time)/);
+  assert.match(
+    chosen ?? "",
+    /^(wgsl \(builtin\)|tfjs-wasm): [\d.]+ ms a block with .+( [\d.]+ with |not ready in time)/,
+  );
   await swarm.until("word of the relay", () => Object.values(core.peers).filter(isRelayed).length === 2);
   await shot(page, "live-relayed");
 });
