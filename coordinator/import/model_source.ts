@@ -3,6 +3,7 @@
 import { basename, dirname, join } from "node:path";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import { TensorFile } from "./tensor_file.ts";
+import { exists } from "../store/exists.ts";
 
 const INDEX_NAME = "model.safetensors.index.json";
 const SINGLE_NAME = "model.safetensors";
@@ -122,16 +123,6 @@ function placesOf(folder: string, files: readonly TensorFile[]): Map<string, Ten
     }
   }
   return places;
-}
-
-async function exists(path: string): Promise<boolean> {
-  try {
-    await Deno.stat(path);
-    return true;
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return false;
-    throw error;
-  }
 }
 
 async function readJson(path: string, bytesMax: number): Promise<unknown> {

@@ -16,6 +16,7 @@ import {
   type ManifestInput,
   parseManifest,
 } from "./checkpoint_manifest.ts";
+import { exists } from "./exists.ts";
 
 export type { CheckpointManifest, ManifestInput } from "./checkpoint_manifest.ts";
 
@@ -363,16 +364,6 @@ async function readBounded(path: string, name: string, bytesMax: number): Promis
     return await Deno.readFile(file);
   } catch (error) {
     if (error instanceof Deno.errors.NotFound) throw bad(path, `${name} is missing`, error);
-    throw error;
-  }
-}
-
-async function exists(path: string): Promise<boolean> {
-  try {
-    await Deno.stat(path);
-    return true;
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return false;
     throw error;
   }
 }
