@@ -1,5 +1,5 @@
-// Builds the two pages (web/index.html, web/admin.html) into web/dist. In mode "fixtures" it builds only the page
-// that shows every state of both, into .cache/fixtures; that page never ships with the other two.
+// Builds the three pages (web/index.html, web/admin.html, web/runs.html) into web/dist. In mode "fixtures" it builds only the
+// page that shows every state of them, into .cache/fixtures; that page never ships with the others.
 import { readFile } from "node:fs/promises";
 import { defineConfig, type Plugin } from "vite";
 
@@ -34,7 +34,7 @@ export default defineConfig(function configure({ mode }) {
       // The notes on plugin timings are for authors of bundlers.
       rolldownOptions: {
         checks: { pluginTimings: false },
-        input: fixtures ? ["web/fixtures.html"] : ["web/index.html", "web/admin.html"],
+        input: fixtures ? ["web/fixtures.html"] : ["web/index.html", "web/admin.html", "web/runs.html"],
       },
     },
   };

@@ -94,9 +94,9 @@ class TimedEngine implements StageEngine {
 
   backward(_slot: number, gradient: Encoded | null): Promise<Encoded | null> {
     return this.#occupy("B", "B", () => {
-      const { stage, codecBackward } = this.#build;
+      const { stage, codecBackward, codecsBefore } = this.#build;
       if (!stage.head) this.#read(gradient);
-      return stage.embed ? null : this.#encode(codecBackward);
+      return stage.embed ? null : this.#encode(codecsBefore?.backward ?? codecBackward);
     });
   }
 

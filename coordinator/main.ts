@@ -1,5 +1,6 @@
 // Starts a coordinator: corpus, store, core, HTTP server. Library entry for the command line, the demo and tests; prints
 // nothing itself. The links it returns carry the tokens in the fragment, which browsers do not send.
+import { join } from "node:path";
 import { createApp } from "./http/app.ts";
 import { Door } from "./http/door.ts";
 import { linkBase } from "./http/links.ts";
@@ -7,8 +8,9 @@ import { Sockets } from "./http/sockets.ts";
 import { TextService } from "./http/text_service.ts";
 import { Shell, type ShellOptions } from "./shell.ts";
 import type { CoordinatorEventLine } from "./core/run_state.ts";
-import { loadCorpus, type LoadedCorpus } from "./store/corpus.ts";
-import { readAccess, writeAccess } from "./store/access.ts";
+import { loadCorpus, type LoadedCorpus, type LoadOptions } from "./store/corpus.ts";
+import type { PrepareProgress } from "./corpora/prepare.ts";
+import { type Access, readAccess, writeAccess } from "./store/access.ts";
 import { EventLog } from "./store/event_log.ts";
 import { checkpointStates, listCheckpoints } from "./store/checkpoint_list.ts";
 import { readCheckpoint, readTokenizer } from "./store/checkpoints.ts";
@@ -35,6 +37,10 @@ export interface CoordinatorOptions {
   webRoot: string;
   /** Where others reach the coordinator, if not at its own address: a reverse proxy's https address. */
   publicUrl?: string;
+  /** Where prepared texts are kept, and looked for; absent: in the run's folder. */
+  corporaDir?: string;
+  /** While a text is cut into tokens. */
+  onCorpus?(progress: PrepareProgress): void;
   onEvent(event: CoordinatorEventLine): void;
 }
 
@@ -51,9 +57,51 @@ export interface Coordinator {
 /** Longest wait for a sample; it is a courtesy, not part of the run. */
 const SAMPLE_MS = 60_000;
 
+/** A run that is open and answers requests, but listens nowhere by itself. */
+export interface OpenRun {
+  fetch: Handler;
+  shell: Shell;
+  access: Access;
+  /** With the public token, or another one. */
+  joinLink(token?: string): string;
+  adminLink(): string;
+  /** Whether the public link lets anybody in. */
+  isPublic(): boolean;
+  close(reason: string): Promise<void>;
+}
+
+export interface Placement {
+  /** Scheme, host, port and place of the run's addresses, without a slash at the end; asked for when a link is made. */
+  base(): string;
+  /** The place alone, such as "/r/name"; absent: the root. */
+  mount?: string;
+}
+
+export type OpenRunOptions = Omit<CoordinatorOptions, "host" | "port" | "publicUrl"> & {
+  /** A mistake of ours in this run, which then stands still; absent: it ends the process. */
+  onFailure?(error: unknown): void;
+};
+
 export async function startCoordinator(options: CoordinatorOptions): Promise<Coordinator> {
   // A public URL that is none should be told before a corpus is read and a port opened.
   linkBase({ ...options, addresses: [] });
+  let base = "";
+  const run = await openRun(options, { base: () => base });
+  const { access, shell } = run;
+  const server = await serveOrClose(run, () => serve(options, access.port, run.fetch));
+  const { port } = server.addr as Deno.NetAddr;
+  writeAccess(options.outDir, { ...access, port });
+  base = linkBase({ ...options, port, addresses: Deno.networkInterfaces() });
+  options.onEvent({ event: "listening", join: run.joinLink(), admin: run.adminLink() });
+  const stop = async (reason: string) => {
+    await run.close(reason);
+    await server.shutdown();
+  };
+  return { joinLink: run.joinLink(), adminLink: run.adminLink(), done: shell.ended, stop, shell };
+}
+
+/** Opens a run's folder and everything that answers for it. */
+export async function openRun(options: OpenRunOptions, { base, mount }: Placement): Promise<OpenRun> {
   const start = await prepare(options);
   const access = readAccess(options.outDir);
   const { joinToken, adminToken } = access;
@@ -65,6 +113,7 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
     ...{ log, runLog, restore: options.restore ?? false },
     outDir: options.outDir,
     onEvent: options.onEvent,
+    ...(options.onFailure === undefined ? {} : { onFailure: options.onFailure }),
     sample: (files, signal) => sampleText({ files, ...start, config: options.config, signal }),
   };
   const shell = new Shell(shellOptions);
@@ -75,22 +124,17 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
     );
   }
   const sockets = new Sockets(shell, door);
-  let base = "";
-  const joinLink = (token = joinToken) => `${base}/#${token}`;
+  const joinLink = (token = joinToken) => `${base()}/#${token}`;
+  const adminLink = () => `${base()}/admin#${adminToken}`;
   const texts = new TextService(openTextWorker);
-  const app = createApp({ ...options, shell, sockets, door, adminToken, joinLink, texts });
-  const server = await serveOrClose(shell, () => serve(options, access.port, app.fetch));
-  const { port } = server.addr as Deno.NetAddr;
-  writeAccess(options.outDir, { joinToken, adminToken, port });
-  base = linkBase({ ...options, port, addresses: Deno.networkInterfaces() });
-  const adminLink = `${base}/admin#${adminToken}`;
-  options.onEvent({ event: "listening", join: joinLink(), admin: adminLink });
-  const stop = async (reason: string) => {
+  const place = mount === undefined ? {} : { mount };
+  const app = createApp({ ...options, ...place, shell, sockets, door, adminToken, joinLink, texts });
+  const close = async (reason: string) => {
     texts.close();
     await shell.close(reason);
-    await server.shutdown();
   };
-  return { joinLink: joinLink(), adminLink, done: shell.ended, stop, shell };
+  const isPublic = () => door.invites.open;
+  return { fetch: (request) => app.fetch(request), shell, access, joinLink, adminLink, isPublic, close };
 }
 
 /** Computes texts beside the thread that serves. */
@@ -99,7 +143,7 @@ export function openTextWorker(): Worker {
 }
 
 /** A run that goes on from its log keeps its epoch; anything else is a history of its own. */
-function openLogs(options: CoordinatorOptions, start: Prepared): { log: EventLog; runLog: RunLog } {
+function openLogs(options: OpenRunOptions, start: Prepared): { log: EventLog; runLog: RunLog } {
   const { outDir, config, restore } = options;
   const { spec, corpus, resume } = start;
   const begin = { config, spec, corpusHash: corpus.hash, committed: resume?.step ?? 0 };
@@ -120,19 +164,19 @@ function openLogs(options: CoordinatorOptions, start: Prepared): { log: EventLog
 }
 
 /** Timers and files of a run that cannot be reached must not outlive the attempt. */
-async function serveOrClose<T>(shell: Shell, start: () => T): Promise<T> {
+async function serveOrClose<T>(run: OpenRun, start: () => T): Promise<T> {
   try {
     return start();
   } catch (error) {
-    await shell.close("it cannot be reached");
+    await run.close("it cannot be reached");
     throw error;
   }
 }
 
-type Handler = (request: Request) => Response | Promise<Response>;
+export type Handler = (request: Request) => Response | Promise<Response>;
 
 /** Without a wish for a port the one used last is taken, if it is free, so that a resumed run keeps its links. */
-function serve(options: CoordinatorOptions, lastPort: number, handler: Handler) {
+export function serve(options: { host: string; port: number }, lastPort: number, handler: Handler) {
   const { host: hostname, port } = options;
   if (port === 0 && lastPort !== 0) {
     try {
@@ -157,17 +201,17 @@ interface Prepared {
   resume?: NonNullable<ShellOptions["resume"]>;
 }
 
-async function prepare(options: CoordinatorOptions): Promise<Prepared> {
+async function prepare(options: OpenRunOptions): Promise<Prepared> {
   const { config, resumeFrom } = options;
   if (resumeFrom === undefined) {
-    const corpus = await loadCorpus(config.dataset);
+    const corpus = await loadCorpus(config.dataset, undefined, null, corpusOptions(options));
     checkCorpus(config, corpus.tokens.length);
     return { corpus, spec: specOf(config, corpus.vocab.length) };
   }
   const checkpoint = await readCheckpoint(resumeFrom);
   const { manifest } = checkpoint;
   const tokenizer = await readTokenizer(resumeFrom, manifest);
-  const corpus = await loadCorpus(config.dataset, manifest.vocab, tokenizer);
+  const corpus = await loadCorpus(config.dataset, manifest.vocab, tokenizer, corpusOptions(options));
   checkCorpus(config, corpus.tokens.length);
   const spec = specOf(config, manifest.vocab.length);
   if (JSON.stringify(spec) !== JSON.stringify(manifest.spec)) {
@@ -177,6 +221,14 @@ async function prepare(options: CoordinatorOptions): Promise<Prepared> {
     );
   }
   return { corpus, spec, resume: { step: manifest.step, files: checkpointStates(checkpoint) } };
+}
+
+function corpusOptions({ config, corporaDir, onCorpus, outDir }: OpenRunOptions): LoadOptions {
+  const { tokenizer, column, vocab_multiple: multiple } = config;
+  const folder = corporaDir ?? join(outDir, "corpora");
+  const accept = (tokens: number) => checkCorpus(config, tokens);
+  const progress = onCorpus === undefined ? {} : { onProgress: onCorpus };
+  return { tokenizer, column, multiple, folder, accept, ...progress };
 }
 
 interface SampleJob {

@@ -58,6 +58,8 @@ export interface ShellOptions {
   onEvent(line: CoordinatorEventLine): void;
   /** Writes a sample with the model assembled from a snapshot's files. */
   sample(files: Uint8Array[], signal: AbortSignal): Promise<string>;
+  /** A mistake of ours, after which this run stands still and others go on; absent: it ends the process. */
+  onFailure?(error: unknown): void;
 }
 
 export class Shell {
@@ -135,6 +137,12 @@ export class Shell {
         this.#effects = this.#step(next);
         this.#finishEffects();
       }
+    } catch (error) {
+      const { onFailure } = this.options;
+      if (onFailure === undefined) throw error;
+      // Its state may be half of a step's: nothing is done with it any more.
+      this.#closing.abort();
+      onFailure(error);
     } finally {
       this.#running = false;
     }
@@ -239,6 +247,7 @@ export class Shell {
   }
 
   #shareStatus(): void {
+    if (this.#closing.signal.aborted) return;
     const status = groupStatus(this.core.state);
     const message = this.#stall === null
       ? status

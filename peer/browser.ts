@@ -24,6 +24,7 @@ export function openTabPeer(): PagePeer {
   const pacer = new Pacer();
   let served: { close(reason: string): void } | null = null;
   let farewell: string | null = null;
+  let home = "";
   const take = (selfId: string, port: MessagePort, ticket: string) => {
     served?.close("a new session begins");
     farewell = JSON.stringify({ peer: selfId, ticket });
@@ -39,6 +40,7 @@ export function openTabPeer(): PagePeer {
   });
   return {
     start: async (options, onSnapshot) => {
+      home = options.origin;
       pacer.setRate(options.limits?.upBytesPerS ?? null);
       await ready;
       const show = async (snapshot: TabSnapshot) => onSnapshot(counted(snapshot, await remote.http()));
@@ -51,7 +53,7 @@ export function openTabPeer(): PagePeer {
     goodbye: () => {
       // The worker's own goodbye is the quickest unless it computes or is frozen with the page; the beacon needs nobody.
       const told = remote.goodbye();
-      if (farewell !== null) navigator.sendBeacon("/api/goodbye", farewell);
+      if (farewell !== null) navigator.sendBeacon(`${home}/api/goodbye`, farewell);
       served?.close("its page was closed");
       [farewell, served] = [null, null];
       return told;

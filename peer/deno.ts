@@ -136,7 +136,10 @@ function leave(peer: Peer): void {
 export function readJoinLink(link: string): { origin: string; token: string } {
   const url = URL.canParse(link) ? new URL(link) : null;
   const token = url?.hash.slice(1) ?? "";
-  if (url !== null && /^https?:$/.test(url.protocol) && token !== "") return { origin: url.origin, token };
+  if (url !== null && /^https?:$/.test(url.protocol) && token !== "") {
+    // Behind a hub a run's addresses begin with its place, such as /r/name.
+    return { origin: url.origin + url.pathname.replace(/\/+$/, ""), token };
+  }
   throw new ShoalError("usage", `"${link}" is not a join link; copy it whole, http://host:port/#token`);
 }
 

@@ -17,11 +17,21 @@ export interface LoggedSum {
   values: number;
 }
 
+/** Sum of the own micro-batches of a step. */
+export interface StepSum {
+  step: number;
+  sum: Int32Array;
+  saturated: number;
+  nonFinite: number;
+}
+
 export interface Held {
   key: string;
   plan: StagePlan;
   /** Null for a shadow that has not built one; a shadow's may lack the newest parameters. */
   engine: StageEngine | null;
+  /** With the schedule 2bw: what odd steps are computed with, `engine` being for the even ones; else null. */
+  odd: StageEngine | null;
   /** Of a state that is on the GPU (`optimizer`) only layout and step are here; its arrays are empty. */
   state: StageState;
   /** Null: the exact core makes the steps. Else it has the state, and the arrays of sums below are empty. */
@@ -30,6 +40,8 @@ export interface Held {
   sumIsStale: boolean;
   /** Sum of the own micro-batches of the open step; kept, because a new view may ask for it again. */
   sum: Int32Array;
+  /** With the schedule 2bw: that of the step after the open one; null before the first. */
+  ahead: StepSum | null;
   /** Sum of all micro-batches, once it is known. */
   total: Int32Array;
   /** This end's own share of a tied embedding's total. */
@@ -92,6 +104,26 @@ export async function takeBack(held: Held): Promise<void> {
   const state = await wholeState(held);
   Object.assign(held, { state, optimizer: null, ...emptySums(state.layout.size) });
   await held.engine?.load(state.params);
+}
+
+/** Where the weight gradients of a step are added up: of the open one, or of the one after it (2bw). */
+export function stepSum(held: Held, step: number): Pick<StepSum, "sum" | "saturated" | "nonFinite"> {
+  if (step === held.state.step) return held;
+  if (held.ahead?.step === step) return held.ahead;
+  const sum = held.ahead?.sum.fill(0) ?? new Int32Array(held.sum.length);
+  const ahead: StepSum = { step, sum, saturated: 0, nonFinite: 0 };
+  held.ahead = ahead;
+  return ahead;
+}
+
+/** A training step begins: its sum is empty, unless it was begun while the one before it was open. */
+export function beginSum(held: Held, step: number): void {
+  const { ahead } = held;
+  Object.assign(held, { saturated: 0, nonFinite: 0, overflow: false, tied: null, sumIsStale: true });
+  if (ahead?.step !== step) return void held.sum.fill(0);
+  const { sum, saturated, nonFinite } = ahead;
+  held.ahead = { ...ahead, step: -1, sum: held.sum };
+  Object.assign(held, { sum, saturated, nonFinite });
 }
 
 export function emptySums(size: number): Pick<Held, "sum" | "total" | "scratch"> {

@@ -5,6 +5,7 @@ import { packInts } from "./codec/ints.ts";
 import type { FrameOut, Job, JobResult } from "./core/peer_state.ts";
 import { addInto } from "./exact/accumulate.ts";
 import type { GradientFacts } from "./engine/engine.ts";
+import { basisOf } from "./exact/delay.ts";
 import { hashWords, totalHash } from "./exact/hash.ts";
 import { totalNormSq } from "./exact/optimizer.ts";
 import { tensorSlice } from "./exact/state.ts";
@@ -104,7 +105,8 @@ export function install(held: Held, job: SumJob<"install">, config: RunConfig): 
 function facts(held: Held, { countTied }: { countTied: boolean }, config: RunConfig): JobResult {
   const { gradient_accumulation_steps: microBatches, reduce } = config;
   const skip = new Set(isTiedEnd(held, config) && !countTied ? [EMBEDDING_NAME] : []);
-  const gradNormSq = totalNormSq(held.state, held.total, { microBatches, reduce, skip });
+  const basis = basisOf(held.state, held.state.step);
+  const gradNormSq = totalNormSq(basis, held.total, { microBatches, reduce, skip });
   const nonFinite = Math.max(held.nonFinite, overflows(held, config) ? 1 : 0);
   return { hash: totalHash(held.total), gradNormSq, saturated: held.saturated, nonFinite };
 }

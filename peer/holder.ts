@@ -3,13 +3,31 @@
 // files come through a function it is given. What must stay true: the state changes only in "load" and "apply".
 import { checkEncoded } from "./codec/codec.ts";
 import type { FrameOut, Job, JobResult } from "./core/peer_state.ts";
-import type { StageEngine } from "./engine/engine.ts";
 import { addInto, checkPart } from "./exact/accumulate.ts";
 import { stateHash } from "./exact/hash.ts";
+import { applyDelayed, basisOf } from "./exact/delay.ts";
 import { applyTotal, passOver } from "./exact/optimizer.ts";
 import { quantise } from "./exact/quantise.ts";
 import type { StageState } from "./exact/state.ts";
-import { checkedInts, encodedOf, frameKey, type Held, intsOf, takeBack, wholeState } from "./held.ts";
+import {
+  beginSum,
+  checkedInts,
+  encodedOf,
+  frameKey,
+  type Held,
+  intsOf,
+  stepSum,
+  takeBack,
+  wholeState,
+} from "./held.ts";
+import {
+  buildEngines,
+  destroyEngines,
+  engineOf,
+  enginesOf,
+  loadEngines,
+  loadNewest,
+} from "./held_engines.ts";
 import {
   addParts,
   factsHash,
@@ -25,14 +43,14 @@ import { adoptInstance, buildOf, type HolderOptions, instanceKey, loadInstance }
 import { batchOffsets, sliceBatch } from "./model/data.ts";
 import { EMBEDDING_NAME, findTensor } from "./model/layout.ts";
 import { learningRates } from "./model/schedule.ts";
-import { EXACT_BYTES_PER_PARAM } from "./model/stage_memory.ts";
+import { DELAYED_BYTES_PER_PARAM, EXACT_BYTES_PER_PARAM } from "./model/stage_memory.ts";
 import { encodeState } from "./model/state_file.ts";
 import type { Pass } from "./wire/control.ts";
 import { assert, ShoalError } from "./wire/errors.ts";
 import { type FrameHeader, isSumCodec, isSumKind } from "./wire/frame.ts";
 import type { Encoded, StagePlan, View } from "./wire/run.ts";
 import { UNREAD_STATE } from "./wire/values.ts";
-import { roundOrder } from "./wire/view.ts";
+import { isDelayed, roundOrder } from "./wire/view.ts";
 
 type OpJob = Job & { job: "op" };
 
@@ -96,9 +114,7 @@ export class Holder {
     }
     // An evaluation that begins anew, under another view, owes nobody what was sent before.
     if (pass === "eval") held.outbox.clear();
-    if (pass !== "train") return;
-    Object.assign(held, { saturated: 0, nonFinite: 0, overflow: false, tied: null, sumIsStale: true });
-    held.sum.fill(0);
+    if (pass === "train") beginSum(held, step);
   }
 
   /** A fetched state, to be adopted by the job that follows. */
@@ -108,7 +124,8 @@ export class Holder {
 
   /** Lets go of one stage. */
   release(stage: number): void {
-    this.#held.get(stage)?.engine?.destroy();
+    const held = this.#held.get(stage);
+    if (held !== undefined) destroyEngines(held);
     this.#held.delete(stage);
     this.#offers.delete(stage);
   }
@@ -176,16 +193,20 @@ export class Holder {
   }
 
   unload(): void {
-    for (const held of this.#held.values()) held.engine?.destroy();
+    for (const held of this.#held.values()) destroyEngines(held);
     this.#held.clear();
   }
 
   /** Bytes held on the device and in the exact states. */
   memoryBytes(): number {
     let sum = 0;
-    for (const { engine, state } of this.#held.values()) {
-      const { params, activations, scratch } = engine?.memory() ?? { params: 0, activations: 0, scratch: 0 };
-      sum += params + activations + scratch + state.params.length * EXACT_BYTES_PER_PARAM;
+    for (const held of this.#held.values()) {
+      for (const engine of enginesOf(held)) {
+        const { params, activations, scratch } = engine.memory();
+        sum += params + activations + scratch;
+      }
+      const delayed = held.state.before === undefined ? 0 : DELAYED_BYTES_PER_PARAM;
+      sum += held.state.params.length * (EXACT_BYTES_PER_PARAM + delayed);
     }
     return sum;
   }
@@ -229,7 +250,7 @@ export class Holder {
     }
     this.#held = new Map();
     const keys = new Set(wanted.map((plan) => instanceKey(plan, job.view, this.#options.self)));
-    for (const held of old) if (!keys.has(held.key)) held.engine?.destroy();
+    for (const held of old) if (!keys.has(held.key)) destroyEngines(held);
     for (const plan of wanted) {
       const reuse = old.find((held) => held.key === instanceKey(plan, job.view, this.#options.self)) ?? null;
       const before = old.find((held) => sameLayers(held.plan, plan))?.state ?? null;
@@ -253,13 +274,14 @@ export class Holder {
       await held.optimizer.addGradient(job.slot);
       return {};
     }
-    const grad = await engineOf(held).weightGrad(job.slot);
+    const grad = await engineOf(held, job).weightGrad(job.slot);
     const { gradient_accumulation_steps: microBatches, reduce, seed } = this.#options.config;
     const options = { microBatches, reduce, seed, microBatch: job.microBatch, out: held.scratch };
-    const result = quantise(grad, held.state, options);
-    addInto(held.sum, result.values);
-    held.saturated += result.saturated;
-    held.nonFinite += result.nonFinite;
+    const result = quantise(grad, basisOf(held.state, job.step), options);
+    const own = stepSum(held, job.step);
+    addInto(own.sum, result.values);
+    own.saturated += result.saturated;
+    own.nonFinite += result.nonFinite;
     return {};
   }
 
@@ -273,7 +295,7 @@ export class Holder {
       ...(plan.head && batch !== null ? { targets: batch.targets } : {}),
       ...(plan.embed ? {} : { activation: this.#input(held, key) }),
     };
-    const output = await engineOf(held).forward(job.slot, input);
+    const output = await engineOf(held, job).forward(job.slot, input);
     this.tokens += this.#options.config.batch_size * this.#options.spec.block_size;
     if (output.activation !== undefined) {
       held.outbox.set(key, { order, value: output.activation });
@@ -282,11 +304,11 @@ export class Holder {
   }
 
   async #backward(held: Held, job: OpJob, slot: number): Promise<JobResult> {
-    if (job.lossScale !== undefined) engineOf(held).scaleLoss?.(job.lossScale);
+    if (job.lossScale !== undefined) engineOf(held, job).scaleLoss?.(job.lossScale);
     const order = roundOrder(job.pass, job.step);
     const key = frameKey({ ...job, kind: "gradient", which: job.microBatch });
     const gradient = held.plan.head ? null : this.#input(held, key);
-    const out = await engineOf(held).backward(slot, gradient);
+    const out = await engineOf(held, job).backward(slot, gradient);
     if (out !== null) held.outbox.set(key, { order, value: out });
     return {};
   }
@@ -309,8 +331,10 @@ export class Holder {
 
   async #engine(job: Job & { job: "engine" }): Promise<JobResult> {
     const held = this.#at(job.stage);
-    held.engine ??= await this.#options.createEngine(buildOf(this.#options, job.plan, job.view));
-    await held.engine.load(held.state.params);
+    const create: HolderOptions["createEngine"] = (build) => this.#options.createEngine(build);
+    const build = buildOf(this.#options, job.plan, job.view);
+    await buildEngines(held, build, { delayed: isDelayed(job.view), create });
+    await loadEngines(held);
     return {};
   }
 
@@ -350,16 +374,12 @@ export class Holder {
       return { hash: UNREAD_STATE };
     }
     if (job.skip === true) passOver(held.state, held.total, options);
+    else if (held.state.before !== undefined) applyDelayed(held.state, held.total, options);
     else applyTotal(held.state, held.total, options);
-    if (job.upload) await held.engine?.load(held.state.params);
+    if (job.upload) await loadNewest(held);
     logTotal(held, job);
     return { hash: stateHash(held.state) };
   }
-}
-
-function engineOf(held: Held): StageEngine {
-  assert(held.engine !== null, `stage ${held.plan.index} is a shadow here and has no engine`);
-  return held.engine;
 }
 
 function sameLayers(a: StagePlan, b: StagePlan): boolean {

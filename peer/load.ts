@@ -1,9 +1,11 @@
 // Building a stage instance: its state from the seed or from a snapshot's files, its engine new or reused. Used by holder.ts.
 // A file is believed only if its content has the hash that the view named.
 import type { StageBuild, StageEngine, StageOptimizer } from "./engine/engine.ts";
+import { withDelay } from "./exact/delay.ts";
 import { stateHash } from "./exact/hash.ts";
 import { createState, type StageState } from "./exact/state.ts";
 import { emptySums, type Held } from "./held.ts";
+import { buildEngines, loadEngines } from "./held_engines.ts";
 import type { Corpus } from "./model/data.ts";
 import { initParams } from "./model/init.ts";
 import { stageLayout } from "./model/layout.ts";
@@ -12,6 +14,7 @@ import { mergeStates } from "./model/state_file.ts";
 import type { StateFile, StateSource } from "./wire/control.ts";
 import { ShoalError } from "./wire/errors.ts";
 import type { ModelSpec, RunConfig, StagePlan, StageSpec, View } from "./wire/run.ts";
+import { codecsAfter, isDelayed } from "./wire/view.ts";
 
 export interface HolderOptions {
   /** Id of the peer that holds; the view's plans are read for it. */
@@ -36,6 +39,7 @@ export interface LoadRequest {
 /** Two plans with the same key need the same engine. */
 export function instanceKey(plan: StagePlan, view: View, self: string): string {
   const { firstLayer, endLayer, embed, head, inflight, recompute = "none", optimizer = "exact" } = plan;
+  const { codecForward, codecBackward, codecsBefore } = codecsOf(plan, view);
   const shape = [
     firstLayer,
     endLayer,
@@ -44,11 +48,23 @@ export function instanceKey(plan: StagePlan, view: View, self: string): string {
     inflight,
     recompute,
     optimizer,
-    view.codecForward,
-    view.codecBackward,
+    codecForward,
+    codecBackward,
+    codecsBefore.forward,
+    codecsBefore.backward,
     view.config?.batch_size ?? "",
+    isDelayed(view),
   ];
   return [...shape, computes(plan, self) ? "computes" : "shadow"].join("/");
+}
+
+/** Codecs of both of the stage's boundaries. */
+function codecsOf({ index }: StagePlan, view: View) {
+  const after = codecsAfter(view, index);
+  return {
+    ...{ codecForward: after.forward, codecBackward: after.backward },
+    codecsBefore: codecsAfter(view, index - 1),
+  };
 }
 
 function computes(plan: StagePlan, self: string): boolean {
@@ -62,8 +78,7 @@ export function buildOf(options: HolderOptions, plan: StagePlan, view: View): St
     stage: stageOf(plan),
     batchSize: options.config.batch_size,
     slots: plan.inflight,
-    codecForward: view.codecForward,
-    codecBackward: view.codecBackward,
+    ...codecsOf(plan, view),
     recompute: plan.recompute ?? "none",
     optimizer: plan.optimizer ?? "exact",
     dtype: options.config.dtype ?? "f32",
@@ -79,15 +94,14 @@ export function adoptInstance(
   const decoded = decodeSafetensors(bytes);
   if (!decoded.ok) return null;
   const merged = mergeStates(options.spec, [decoded.value], plan);
-  return merged.ok
-    ? createHeld(instanceKey(plan, view, options.self), { plan, state: merged.value, engine: null })
-    : null;
+  return merged.ok ? createHeld(instanceKey(plan, view, options.self), { plan, state: merged.value }) : null;
 }
 
-function createHeld(key: string, { plan, state, engine }: Pick<Held, "plan" | "state" | "engine">): Held {
+function createHeld(key: string, { plan, state }: Pick<Held, "plan" | "state">): Held {
   const { size } = state.layout;
   return {
-    ...{ key, plan, engine, state, saturated: 0, nonFinite: 0, overflow: false, tied: null, log: new Map() },
+    ...{ key, plan, state, saturated: 0, nonFinite: 0, overflow: false, tied: null, log: new Map() },
+    ...{ engine: null, odd: null, ahead: null },
     ...{ optimizer: null, sumIsStale: false, ...emptySums(size) },
     ...{ inbox: new Map(), outbox: new Map() },
   };
@@ -102,19 +116,21 @@ function onDevice(held: Held, optimizer: StageOptimizer): Held {
 
 export async function loadInstance(options: HolderOptions, request: LoadRequest): Promise<Held> {
   const { plan, view } = request;
-  const state = await loadState(options, request);
-  const needed = computes(plan, options.self);
-  const engine = needed
-    ? request.reuse?.engine ?? await options.createEngine(buildOf(options, plan, view))
-    : null;
-  const key = instanceKey(plan, view, options.self);
-  const optimizer = plan.optimizer === "gpu" ? engine?.optimizer : undefined;
+  const delayed = isDelayed(view);
+  const state = withDelay(await loadState(options, request), delayed);
+  const held = createHeld(instanceKey(plan, view, options.self), { plan, state });
+  if (computes(plan, options.self)) {
+    Object.assign(held, { engine: request.reuse?.engine ?? null, odd: request.reuse?.odd ?? null });
+    const create = (build: StageBuild) => options.createEngine(build);
+    await buildEngines(held, buildOf(options, plan, view), { delayed, create });
+  }
+  const optimizer = plan.optimizer === "gpu" ? held.engine?.optimizer : undefined;
   if (optimizer === undefined) {
-    await engine?.load(state.params);
-    return createHeld(key, { plan, state, engine });
+    await loadEngines(held);
+    return held;
   }
   await optimizer.load(state);
-  return onDevice(createHeld(key, { plan, state, engine }), optimizer);
+  return onDevice(held, optimizer);
 }
 
 function stageOf(plan: StagePlan): StageSpec {

@@ -96,12 +96,46 @@ Deno.test("op meter: stages have averages of their own, a new cut begins anew, e
     0,
     [0, 1].flatMap((m) => [...whole(m, [2, 3, 4]), ...whole(m, [20, 30, 40], { stage: 3 })]),
   );
-  at = play(meter, at, [[op("F", 5, { pass: "eval" }), 500], [op("F", 5, { step: 7 }), 500]]);
+  at = play(meter, at, [[op("F", 5, { pass: "eval" }), 500]]);
   assert.deepEqual(meter.times(1).map((it) => [it.stage, it.forwardMs]), [[0, 2], [3, 20]]);
   assert.equal(meter.trace(at)!.ops.length, 12);
+  meter.opened({ gen: 1, step: 8, traced: false }, at);
+  at = play(meter, at, [[op("F", 5, { step: 7 }), 500]]);
+  assert.equal(meter.times(1)[0]!.forwardMs, 2, "what is left of a step before tells of waiting, not of computing");
   assert.deepEqual(meter.times(2), []);
-  play(meter, at, [[op("F", 0, { cut: 2 }), 1]]);
+  play(meter, at, [[op("F", 0, { cut: 2, step: 8 }), 1]]);
   assert.deepEqual([meter.times(1).length, meter.times(2).length], [0, 1]);
+});
+
+Deno.test("op meter: decoding, encoding and sending are told per micro-batch, from differences of sums", () => {
+  const meter = new OpMeter();
+  meter.opened({ gen: 1, step: 0, traced: false }, 0);
+  const sums = { decodeMs: 100, decodes: 10, encodeMs: 200, encodes: 10 };
+  const ran = (kind: OpJob["kind"], spent: Partial<typeof sums>, stretch = 1) => {
+    for (const [name, by] of Object.entries(spent)) sums[name as keyof typeof sums] += by;
+    meter.ran(op(kind, 0), { due: 0, begun: 0, ended: 9, stretch, boundary: { ...sums } });
+  };
+  ran("F", { decodeMs: 50, decodes: 1 });
+  assert.equal(meter.times(1)[0]!.decodeMs, undefined, "nobody knows what the first one took");
+  ran("F", { decodeMs: 3, decodes: 1, encodeMs: 8, encodes: 2 });
+  ran("W", { decodeMs: 70, decodes: 1 });
+  ran("B", { encodeMs: 5, encodes: 1 }, 2);
+  const told = () => {
+    const [{ decodeMs, encodeMs, sendMs }] = meter.times(1) as [ReturnType<OpMeter["times"]>[number]];
+    return [decodeMs, encodeMs, sendMs];
+  };
+  assert.deepEqual(told(), [3, 4 + 10, undefined]);
+  meter.ran(op("B", 0), { due: 0, begun: 0, ended: 9, stretch: 1, boundary: null });
+  meter.ran(op("B", 0), { due: 0, begun: 0, ended: 9, stretch: 1, boundary: { ...sums, encodeMs: 0 } });
+  assert.deepEqual(told(), [3, 14, undefined], "an engine that is new tells nothing at first");
+  const frame = { kind: "gradient", fromStage: 0, pass: "train", cut: 1 } as const;
+  meter.sent(frame, 2);
+  meter.sent({ ...frame, kind: "activation" }, 4);
+  meter.sent({ ...frame, kind: "activation" }, 6);
+  for (const other of [{ kind: "part" }, { pass: "eval" }, { cut: 2 }, { fromStage: 1 }] as const) {
+    meter.sent({ ...frame, ...other }, 500);
+  }
+  assert.deepEqual(told(), [3, 14, 2 + 5]);
 });
 
 Deno.test("op meter: a peer with very many stages tells of as many as a message holds", () => {

@@ -1,7 +1,7 @@
 // What a peer fetches from the coordinator and brings to it over HTTP: the corpus and stages' states. Proves with its ticket who
 // it is; a request that a restarting coordinator cut off is made again. It decides nothing about what is fetched.
 import type { Gate } from "./limits.ts";
-import type { Corpus } from "./model/data.ts";
+import { type Corpus, corpusView } from "./model/data.ts";
 import type { StateFile, Welcome } from "./wire/control.ts";
 import { assert, ShoalError } from "./wire/errors.ts";
 
@@ -98,5 +98,5 @@ export async function fetchCorpus(requests: Requests, announced: Welcome["corpus
   if (found !== hash || bytes.byteLength !== tokens * bytesPerToken) {
     throw new ShoalError("bad-corpus", "the corpus arrived damaged; reload to try again");
   }
-  return bytesPerToken === 2 ? new Uint16Array(bytes) : new Uint8Array(bytes);
+  return corpusView(bytes, bytesPerToken);
 }

@@ -2,7 +2,7 @@
 // Binds the pure core to that line, the links, the holder and the clock; contains no protocol decisions. A session that has
 // ended never comes back: a new one joins as a new peer.
 import { PeerCore } from "./core/peer_core.ts";
-import type { Job, JobResult, PeerEffect, PeerEvent } from "./core/peer_state.ts";
+import type { Job, PeerEffect, PeerEvent } from "./core/peer_state.ts";
 import { heartbeatOf } from "./heartbeat.ts";
 import { firstHello, resumption } from "./hello.ts";
 import { Holder } from "./holder.ts";
@@ -10,6 +10,7 @@ import { asLimited, isWork } from "./limits.ts";
 import { measurePeer } from "./measure.ts";
 import type { RelayingLinkHost } from "./net/host.ts";
 import { isOutOfMemory } from "./out_of_memory.ts";
+import { Prober } from "./prober.ts";
 import { fetchCorpus, Requests } from "./requests.ts";
 import { CoordinatorLine, staleness } from "./reconnect.ts";
 import type { SessionEnd, SessionFacts, SessionOptions } from "./session_facts.ts";
@@ -51,6 +52,7 @@ export class Session {
   #recoveryBytes = 0;
   readonly #measures = new SessionMeasures();
   #snapshots: PeerSnapshots | null = null;
+  #prober: Prober | null = null;
   #working: Promise<void> = Promise.resolve();
 
   constructor(options: SessionOptions) {
@@ -103,6 +105,7 @@ export class Session {
     // First of all: a page that closes may stop this thread at any moment.
     this.say({ type: "goodbye", reason: reason.slice(0, REASON_CHARS_MAX) });
     this.#snapshots?.close();
+    this.#prober?.close();
     this.#host?.closeAll(reason);
     this.#line.close();
     const holder = this.holder;
@@ -162,6 +165,7 @@ export class Session {
         else if (message.type === "signal") this.#host?.signal(message.peer, message.data);
         else if (message.type === "keep" || message.type === "restore") this.#snapshots?.order(message);
         else if (message.type === "snapshot-out") this.#exportFor(message);
+        else if (message.type === "probe") this.#prober?.order(message.peer);
         else this.#feed(message);
     }
   }
@@ -206,17 +210,22 @@ export class Session {
     const fetchState = (step: number, file: StateFile) => this.#requests.state(step, file);
     this.holder = new Holder({ self: welcome.peer, config, spec, corpus, createEngine, fetchState });
     this.core = new PeerCore(welcome.peer, config, spec);
-    this.#host = this.#openHost(welcome.peer);
+    const host = this.#host = this.#openHost(welcome.peer);
+    const say = (message: PeerMessage) => this.say(message);
+    this.#prober = new Prober({
+      ...{ self: welcome.peer, incarnation: welcome.incarnation, iceServers: config.iceServers, host, say },
+      mayProbe: () => !this.facts.paused && !this.facts.leaving,
+    });
     this.#snapshots = new PeerSnapshots({
       ...{ welcome, memoryBytes: this.#options.memoryBytes, states: this.#options.states ?? null },
-      ...{ host: this.#host, say: (message) => this.say(message) },
+      ...{ host, say },
       upload: (job, file) => this.#requests.upload(job, file),
     });
     this.facts.step = "joined";
     if (this.facts.paused) this.say({ type: "pause", paused: true });
     const kernels = this.#options.kernels?.();
     const { memoryBytes } = this.#options;
-    this.say({ type: "measured", ...measured, memoryBytes, ...(kernels ? { kernels } : {}) });
+    this.say({ type: "measured", ...measured, memoryBytes, probes: true, ...(kernels ? { kernels } : {}) });
     for (const message of this.#early.splice(0)) this.#hear(message);
     void this.#snapshots.offerSaved();
     this.#options.onChange();
@@ -242,6 +251,7 @@ export class Session {
     const frame = decodeFrame(bytes);
     if (!frame.ok) return this.#host?.close(remote, `bad-frame: ${frame.reason}`);
     const { header, payload } = frame.value;
+    if (header.kind === "probe") return;
     if (header.kind === "snapshot") return this.#snapshots?.receive(remote, payload);
     const problem = this.core.expects(remote, header) ? this.holder.check(header, payload) : null;
     if (problem !== null) return this.#host?.close(remote, `bad-frame: ${problem}`);
@@ -326,6 +336,7 @@ export class Session {
   }
 
   #send(out: Parameters<Holder["frame"]>[0]): void {
+    const begun = performance.now();
     const { header, payload } = this.holder!.frame(out);
     const incarnation = this.facts.welcome!.incarnation;
     const bytes = encodeFrame({ ...header, incarnation }, payload);
@@ -333,6 +344,7 @@ export class Session {
     if (out.to === this.facts.peer) return queueMicrotask(() => this.#onFrame(out.to, bytes));
     try {
       this.#host!.send(out.to, bytes, out.kind === "part" || out.kind === "tied" ? 1 : 0);
+      this.#measures.sent(out, performance.now() - begun);
     } catch (error) {
       // A closed link reports itself; an overflowing one must be ended so that both sides notice.
       if (error instanceof ShoalError && error.code === "link-overflow") {
@@ -348,15 +360,15 @@ export class Session {
     if (this.#over) return;
     const begun = performance.now();
     try {
-      const result = await this.holder!.run(job);
+      const { file, ...result } = await this.holder!.run(job);
       const busyMs = performance.now() - begun;
       if (isWork(job)) gate?.after(busyMs);
       // Rests count: whoever plans needs to know what this peer really takes.
       const stretch = 1 / (gate?.duty ?? 1);
       this.#stepBusyMs += busyMs * stretch;
-      this.#measures.ran(job, { due, begun, ended: begun + busyMs, stretch });
-      if (result.file !== undefined && job.job === "export") this.#exported(job, result.file);
-      this.#feed({ type: "finished", job, result: withoutFile(result) });
+      this.#measures.ran(job, { due, begun, ended: begun + busyMs, stretch }, this.holder!.instances());
+      if (file !== undefined && job.job === "export") this.#exported(job, file);
+      this.#feed({ type: "finished", job, result });
       const trace = this.core === null ? null : this.#measures.traceDue(this.core, performance.now());
       if (trace !== null) this.say(trace);
     } catch (error) {
@@ -383,9 +395,4 @@ export class Session {
     const code = isOutOfMemory(error) ? "out-of-memory" : known;
     this.close(code === "device-lost" ? "device-lost" : "failed", code, messageOf(error));
   }
-}
-
-function withoutFile(result: JobResult): JobResult {
-  const { file: _, ...rest } = result;
-  return rest;
 }

@@ -2,11 +2,15 @@
 // the protocol; the shell feeds it with times.
 import type { PeerCore } from "./core/peer_core.ts";
 import type { Job } from "./core/peer_state.ts";
+import { boundarySums } from "./engine/boundary_times.ts";
+import type { Held } from "./held.ts";
+import { enginesOf } from "./held_engines.ts";
 import { LinkMeter } from "./link_meter.ts";
 import type { LinkStats } from "./net/link.ts";
 import { type JobSpan, OpMeter } from "./op_meter.ts";
 import { finished } from "./schedule/executor.ts";
 import type { CoordinatorMessage } from "./wire/control.ts";
+import type { FrameHeader } from "./wire/frame.ts";
 import type { LinkFigures, StageTimes, Trace } from "./wire/measures.ts";
 
 /** Heartbeats between two that tell of links, which are many and change slowly. */
@@ -19,11 +23,20 @@ export class SessionMeasures {
 
   hear(message: CoordinatorMessage, now: number): void {
     if (message.type !== "open" || message.pass !== "train") return;
-    this.#ops.opened({ gen: message.gen, step: message.step, traced: message.trace === true }, now);
+    const { gen, step, trace, ahead } = message;
+    if (ahead === true) this.#ops.openedAhead(step);
+    else this.#ops.opened({ gen, step, traced: trace === true }, now);
   }
 
-  ran(job: Job, span: JobSpan): void {
-    this.#ops.ran(job, span);
+  ran(job: Job, span: JobSpan, instances: readonly Held[]): void {
+    const held = job.job === "op" ? instances.find(({ plan }) => plan.index === job.stage) : undefined;
+    const boundary = held === undefined ? null : boundarySums(enginesOf(held));
+    this.#ops.ran(job, { ...span, boundary });
+  }
+
+  /** A frame was made and handed to its link. */
+  sent(frame: Pick<FrameHeader, "kind" | "fromStage" | "pass" | "cut">, ms: number): void {
+    this.#ops.sent(frame, ms);
   }
 
   /** What is to be said of the traced step, once this peer has done all that is its own in it. */

@@ -6,6 +6,7 @@ import type { ExportActions } from "./admin_exports.tsx";
 import { Gantt } from "./admin_gantt.tsx";
 import { CheckpointList, EventLog, JoinPanel, PeerTable } from "./admin_lists.tsx";
 import { Alerts, InvitationList, type OrderActions, Orders } from "./admin_orders.tsx";
+import { type PlanActions, PlanPanel } from "./admin_plan.tsx";
 import { Recovery } from "./admin_recovery.tsx";
 import { ConfirmButton } from "./confirm.tsx";
 import { Curve } from "./curve.tsx";
@@ -23,7 +24,7 @@ import {
 import type { AdminScreen, BoardView } from "./view_model_admin.ts";
 import type { PipelineCell, PipelineView } from "./view_model_pipeline.ts";
 
-export interface AdminActions extends OrderActions, ExportActions {
+export interface AdminActions extends OrderActions, ExportActions, PlanActions {
   pause(): void;
   resume(): void;
   stop(): void;
@@ -71,6 +72,7 @@ function Board({ view, actions }: { view: BoardView; actions: AdminActions }) {
       </div>
       <PipelineMap pipeline={view.pipeline} />
       {view.gantt && <Gantt view={view.gantt} held={view.held} onHold={actions.hold} />}
+      {view.plan && <PlanPanel view={view.plan} actions={actions} />}
       <Recovery view={view.recovery} />
       {!view.gathering && peers}
       <div class={view.gathering || !join ? "board" : "columns"}>

@@ -5,7 +5,7 @@
 import { effect, signal } from "@preact/signals";
 import { render } from "preact";
 import { Admin, type AdminActions } from "./admin.tsx";
-import { Api, refusalFrom, tokenOf } from "./api.ts";
+import { Api, baseOf, refusalFrom, tokenOf } from "./api.ts";
 import { poll } from "./pace.ts";
 import type { RunStatus } from "../peer/wire/status.ts";
 import { type AdminModel, adminScreen } from "./view_model_admin.ts";
@@ -24,7 +24,7 @@ const INVITATIONS_EVERY_MS = 5_000;
 const NOTE_SHOWN_MS = 8000;
 
 const token = tokenOf(location.hash);
-const api = new Api(token);
+const api = new Api(token, baseOf(location.href));
 const model = signal<AdminModel>({ status: null, refusal: null, note: "", trace: null, held: false });
 let tracedAt = -Infinity;
 let invitedAt = -Infinity;
@@ -67,6 +67,27 @@ async function askInvitations(): Promise<void> {
 function say(note: string): void {
   learn({ note });
   setTimeout(() => model.value.note === note && learn({ note: "" }), NOTE_SHOWN_MS);
+}
+
+/** A dry run stays on the page until it is put away, applied, or asked for anew. */
+async function previewPlan(): Promise<void> {
+  learn({ replan: { phase: "asking" } });
+  try {
+    learn({ replan: { phase: "shown", preview: await api.replan(false) } });
+  } catch (error) {
+    learn({ replan: { phase: "failed", message: refusalFrom(error).message } });
+  }
+}
+
+async function applyPlan(): Promise<void> {
+  const gen = model.value.status?.gen ?? 0;
+  learn({ replan: { phase: "asking" } });
+  try {
+    const preview = await api.replan(true);
+    learn({ replan: preview.possible ? { phase: "applied", preview, gen } : { phase: "shown", preview } });
+  } catch (error) {
+    learn({ replan: { phase: "failed", message: refusalFrom(error).message } });
+  }
 }
 
 /** Carries out an order and says how it went; the poller shows what changed. */
@@ -132,6 +153,9 @@ const actions: AdminActions = {
   exportAs: (checkpoint, format, dtype) =>
     void order(`${checkpoint} is exported.`, () => exportAs(checkpoint, format, dtype)),
   copy: (link) => void order("Link copied.", () => copy(link)),
+  previewPlan: () => void previewPlan(),
+  applyPlan: () => void applyPlan(),
+  dropPlan: () => learn({ replan: null }),
   hold: (held) => learn({ held }),
   reload: () => location.reload(),
 };

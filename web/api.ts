@@ -2,7 +2,7 @@
 // Every failure leaves as a ShoalError with the coordinator's code, or "offline" when no answer came at all.
 import { type ErrorCode, messageOf, ShoalError } from "../peer/wire/errors.ts";
 import type { Invitations } from "../peer/wire/invitations.ts";
-import type { Invite, RunStatus, StepTrace } from "../peer/wire/status.ts";
+import type { Invite, ReplanPreview, RunStatus, StepTrace } from "../peer/wire/status.ts";
 
 /** A coordinator that takes longer is as good as offline for a page that polls every second. */
 const ANSWER_TIMEOUT_MS = 8000;
@@ -12,8 +12,12 @@ export type ControlAction = "pause" | "resume" | "stop";
 /** The calls of one page, all with the token of its address. */
 export class Api {
   readonly #token: string;
-  constructor(token: string) {
+  readonly #base: string;
+
+  /** @param base where the run's addresses begin, without a slash at the end */
+  constructor(token: string, base: string) {
     this.#token = token;
+    this.#base = base;
   }
 
   async invite(): Promise<Invite> {
@@ -44,6 +48,11 @@ export class Api {
 
   async drain(peer: string): Promise<void> {
     await this.#post("/api/drain", { peer });
+  }
+
+  /** What the planner would do now; with `apply` it is done at the next boundary. */
+  async replan(apply: boolean): Promise<ReplanPreview> {
+    return await (await this.#post("/api/replan", { apply })).json() as ReplanPreview;
   }
 
   async change(step: number, set: Record<string, unknown>): Promise<void> {
@@ -93,26 +102,31 @@ export class Api {
     return { blob: await response.blob(), name: name ?? `${checkpoint}-${format}` };
   }
 
-  async #post(path: string, body: unknown): Promise<void> {
-    await this.#call(path, {
+  async #post(path: string, body: unknown): Promise<Response> {
+    return await this.#call(path, {
       method: "POST",
       body: JSON.stringify(body),
       headers: { "content-type": "application/json" },
     });
   }
 
-  async #call(path: string, init: RequestInit = {}): Promise<Response> {
-    const headers = { ...init.headers, authorization: `Bearer ${this.#token}` };
-    const signal = init.signal === undefined ? AbortSignal.timeout(ANSWER_TIMEOUT_MS) : init.signal;
-    let response: Response;
-    try {
-      response = await fetch(path, { ...init, headers, signal, cache: "no-store" });
-    } catch (cause) {
-      throw new ShoalError("offline", `no answer from ${location.host} (${messageOf(cause)})`, { cause });
-    }
-    if (!response.ok) throw await refusalOf(response);
-    return response;
+  #call(path: string, init: RequestInit = {}): Promise<Response> {
+    return ask(this.#base + path, this.#token, init);
   }
+}
+
+/** @param token empty: none is shown @throws {ShoalError} with the coordinator's code, or "offline" */
+export async function ask(url: string, token: string, init: RequestInit = {}): Promise<Response> {
+  const headers = token === "" ? init.headers ?? {} : { ...init.headers, authorization: `Bearer ${token}` };
+  const signal = init.signal === undefined ? AbortSignal.timeout(ANSWER_TIMEOUT_MS) : init.signal;
+  let response: Response;
+  try {
+    response = await fetch(url, { ...init, headers, signal, cache: "no-store" });
+  } catch (cause) {
+    throw new ShoalError("offline", `no answer from ${location.host} (${messageOf(cause)})`, { cause });
+  }
+  if (!response.ok) throw await refusalOf(response);
+  return response;
 }
 
 function checkpointPath(name: string): string {
@@ -140,6 +154,11 @@ export function refusalFrom(error: unknown): { code: string; message: string } {
     ? String(error.code)
     : "internal";
   return { code, message: messageOf(error) };
+}
+
+/** Where the addresses of the page's run begin: the folder that the page lies in, without a slash at the end. */
+export function baseOf(href: string): string {
+  return new URL(".", href).href.replace(/[/]$/, "");
 }
 
 /** The token after the # sign; empty if there is none. */

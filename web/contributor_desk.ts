@@ -26,6 +26,8 @@ const ENDED = ["left", "done", "kicked", "device-lost", "wrong-version"];
 export interface DeskOptions {
   api: Pick<Api, "invite">;
   kept: Kept;
+  /** Where the run's addresses begin. */
+  base: string;
   token: string;
   /** What the address asks for with ?engine=. */
   engine: string;
@@ -109,7 +111,7 @@ export class Desk {
     kept.visit = { run: this.#run, paused };
     const show = latestOnly((snapshot: TabSnapshot) => this.#show(snapshot));
     const options = {
-      origin: location.origin,
+      origin: this.#options.base,
       token,
       engine,
       limits,

@@ -25,11 +25,16 @@ export interface Visit {
 export class Kept {
   readonly #long: () => Place;
   readonly #tab: () => Place;
+  readonly #lastName: string;
 
-  /** @param long outlives the tab, @param tab does not; both may throw where the browser keeps nothing */
-  constructor(long: () => Place, tab: () => Place) {
+  /**
+   * @param long outlives the tab, @param tab does not; both may throw where the browser keeps nothing
+   * @param place of the run among those of one coordinator, each of which has a last link of its own
+   */
+  constructor(long: () => Place, tab: () => Place, place = "/") {
     this.#long = long;
     this.#tab = tab;
+    this.#lastName = place === "/" ? "last" : `last.${place}`;
   }
 
   get limits(): Limits {
@@ -80,12 +85,12 @@ export class Kept {
 
   /** The join link's token that was last agreed to: an installed page opens without one. */
   get last(): string {
-    const last = this.#read(this.#long, "last");
+    const last = this.#read(this.#long, this.#lastName);
     return typeof last === "string" ? last : "";
   }
 
   set last(token: string) {
-    this.#write(this.#long, "last", token);
+    this.#write(this.#long, this.#lastName, token);
   }
 
   get visit(): Visit | null {

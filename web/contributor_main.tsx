@@ -4,19 +4,20 @@
 /** @jsxImportSource preact */
 import { effect } from "@preact/signals";
 import { render } from "preact";
-import { Api, tokenOf } from "./api.ts";
+import { Api, baseOf, tokenOf } from "./api.ts";
 import { Contributor, type ContributorActions } from "./contributor.tsx";
 import { Desk } from "./contributor_desk.ts";
 import { diagnostics } from "./contributor_diagnostics.ts";
 import { Kept } from "./contributor_kept.ts";
 import { tabScreen } from "./view_model_tab.ts";
 
-const kept = new Kept(() => localStorage, () => sessionStorage);
+const base = baseOf(location.href);
+const kept = new Kept(() => localStorage, () => sessionStorage, new URL(base).pathname);
 /** A page that was installed opens without a link: with the last one that was agreed to. */
 const token = tokenOf(location.hash) || kept.last;
 /** `?engine=cpu` before the # of the join link, for instance: results that can be compared bit by bit. */
 const engine = new URLSearchParams(location.search).get("engine") ?? "auto";
-const desk = new Desk({ api: new Api(token), kept, token, engine });
+const desk = new Desk({ api: new Api(token, base), base, kept, token, engine });
 
 async function copyDiagnostics(): Promise<void> {
   const { hardwareConcurrency: cores, userAgent } = navigator;

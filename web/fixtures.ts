@@ -5,25 +5,10 @@ import { losses, status } from "./fixtures_data.ts";
 import { measuredStatus, tracedFirst, tracedMany, tracedTwice, tracedUsual } from "./fixtures_measured.ts";
 import { invited, ordered } from "./fixtures_orders.ts";
 import { atRisk, learning, recovering, rolledBack, safe } from "./fixtures_recovery.ts";
-import type { AdminModel } from "./view_model_admin.ts";
+import { admin, board, type Fixture } from "./fixtures_kinds.ts";
+import { runs } from "./fixtures_runs.ts";
+import { plans } from "./fixtures_plan.ts";
 import { contributor } from "./fixtures_tab.ts";
-import type { TabModel } from "./view_model_tab.ts";
-
-export type Fixture =
-  | { name: string; page: "contributor"; model: TabModel }
-  | { name: string; page: "admin"; model: AdminModel };
-
-function board(name: string, part: Partial<RunStatus>, model: Partial<AdminModel> = {}): Fixture {
-  return {
-    name: `admin-${name}`,
-    page: "admin",
-    model: { status: { ...status, ...part }, refusal: null, note: "", ...model },
-  };
-}
-
-function admin(name: string, model: Partial<AdminModel>): Fixture {
-  return { name: `admin-${name}`, page: "admin", model: { status: null, refusal: null, note: "", ...model } };
-}
 
 const empty: Partial<RunStatus> = {
   step: 0,
@@ -82,4 +67,10 @@ const boards: Fixture[] = [
   }),
 ];
 
-export const fixtures: Fixture[] = [...contributor, ...boards];
+/** Where the lists are joined: a further one is a file of its own beside this, and a line here. */
+export const fixtures: readonly Fixture[] = [
+  ...contributor,
+  ...boards,
+  ...plans,
+  ...runs,
+];

@@ -14,6 +14,10 @@ import { noDepartures, safetyOf } from "./fixtures_safety.ts";
 
 export const config: RunConfig = {
   dataset: "moby-dick",
+  tokenizer: "char",
+  column: "text",
+  vocab_multiple: 1,
+  architecture: "llama",
   block_size: 128,
   n_layer: 8,
   n_head: 8,
@@ -50,6 +54,7 @@ export const config: RunConfig = {
   dtype: "f32",
   codec_forward: "i8b64",
   codec_backward: "i8b64",
+  codec_per_link: false,
   reduce: "int8",
   recompute: "auto",
   optimizer: "exact",

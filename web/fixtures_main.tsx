@@ -1,69 +1,21 @@
-// The page of the fixtures build: draws the state named in the address, or a list of all states.
-// Built only in mode "fixtures"; presses are counted on the page's root for tests, and do nothing else.
+// The page of the fixtures build: draws the state named in the address after "?fixture=" or "#", or a list of all states.
+// Built only in mode "fixtures". Another name after "#" draws that state without loading anything, into an empty page.
 /** @jsxRuntime automatic */
 /** @jsxImportSource preact */
 import { render } from "preact";
-import { Admin, type AdminActions } from "./admin.tsx";
-import { Contributor, type ContributorActions } from "./contributor.tsx";
-import { type Fixture, fixtures } from "./fixtures.ts";
-import { adminScreen } from "./view_model_admin.ts";
-import { tabScreen } from "./view_model_tab.ts";
+import { fixtures } from "./fixtures.ts";
+import { Drawn, titleOf } from "./fixtures_pages.tsx";
 
-/** Leaves the last press where a test can read it. */
-function pressed(action: string): () => void {
-  return () => void (document.documentElement.dataset["pressed"] = action);
-}
-
-const tabActions: ContributorActions = {
-  lend: pressed("lend"),
-  refuse: pressed("refuse"),
-  pause: pressed("pause"),
-  resume: pressed("resume"),
-  finish: pressed("finish"),
-  leave: pressed("leave"),
-  again: pressed("again"),
-  change: (id, text) => pressed(`change ${id} ${text}`)(),
-  setName: (name) => pressed(`name ${name}`)(),
-  setWakeLock: (on) => pressed(`wake-lock ${on}`)(),
-  withdraw: pressed("withdraw"),
-  copyDiagnostics: pressed("diagnostics"),
-};
-
-const adminActions: AdminActions = {
-  pause: pressed("pause"),
-  resume: pressed("resume"),
-  stop: pressed("stop"),
-  drain: (peer) => pressed(`drain ${peer}`)(),
-  evict: (peer, reason) => pressed(`evict ${peer}${reason === "" ? "" : `: ${reason}`}`)(),
-  change: (step, set) => pressed(`change ${step} ${JSON.stringify(set)}`)(),
-  stopAt: (step) => pressed(`stop at ${step}`)(),
-  verify: (checkpoint) => pressed(`verify ${checkpoint}`)(),
-  rollBack: (checkpoint) => pressed(`roll back ${checkpoint}`)(),
-  remove: (checkpoint) => pressed(`remove ${checkpoint}`)(),
-  invite: (what) => pressed(`invite ${JSON.stringify(what)}`)(),
-  withdraw: (id) => pressed(`withdraw ${id}`)(),
-  openPublic: (open) => pressed(open ? "open" : "close")(),
-  download: (checkpoint, file) => pressed(`download ${checkpoint} ${file}`)(),
-  exportAs: (checkpoint, format, dtype) => pressed(`export ${checkpoint} ${format} ${dtype}`)(),
-  copy: (link) => pressed(`copy ${link}`)(),
-  hold: (held) => pressed(held ? "hold" : "follow")(),
-  reload: pressed("reload"),
-};
-
-function Drawn({ fixture }: { fixture: Fixture }) {
-  return fixture.page === "admin"
-    ? <Admin screen={adminScreen(fixture.model)} actions={adminActions} />
-    : <Contributor screen={tabScreen(fixture.model)} actions={tabActions} />;
-}
+const root = document.getElementById("app") as HTMLElement;
 
 function Index() {
   return (
     <main class="page narrow">
-      <h1>Every state of both pages</h1>
+      <h1>Every state of the pages</h1>
       <ul>
         {fixtures.map(({ name }) => (
           <li key={name}>
-            <a href={`?fixture=${name}`}>{name}</a>
+            <a href={`#${name}`}>{name}</a>
           </li>
         ))}
       </ul>
@@ -71,9 +23,17 @@ function Index() {
   );
 }
 
-const wanted = new URLSearchParams(location.search).get("fixture");
-const found = fixtures.find((fixture) => fixture.name === wanted);
-if (found) {
-  document.title = (found.page === "admin" ? adminScreen(found.model) : tabScreen(found.model)).documentTitle;
+/** Nothing of the state before may be left: neither what its reader opened nor what they pressed. */
+function draw(): void {
+  const wanted = location.hash.slice(1) || new URLSearchParams(location.search).get("fixture");
+  const fixture = fixtures.find(({ name }) => name === wanted);
+  render(null, root);
+  delete document.documentElement.dataset["pressed"];
+  document.title = fixture ? titleOf(fixture) : "Every state of the pages";
+  render(fixture ? <Drawn fixture={fixture} /> : <Index />, root);
+  scrollTo(0, 0);
+  document.documentElement.dataset["drawn"] = fixture?.name ?? "";
 }
-render(found ? <Drawn fixture={found} /> : <Index />, document.getElementById("app") as HTMLElement);
+
+addEventListener("hashchange", draw);
+draw();

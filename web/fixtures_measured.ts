@@ -18,7 +18,9 @@ function measured(peer: PeerStatus): PeerStatus {
   const others = Object.keys(forwardMs).filter((id) => id !== peer.id);
   const linkFigures = others.map((id, index) => linkOf(id, index, index === 3 ? "relay" : "direct"));
   linkFigures.push({ ...linkOf("tab-77e2", 0, "turn"), upBytesPerS: 0, downBytesPerS: 0 });
-  return { ...peer, ops: [{ cut: 5, stage: peer.stage, microBatches: 5_456, ...times }], linkFigures };
+  const parts = { encodeMs: 2.4, decodeMs: 0.3, sendMs: 0.6 };
+  const ops = [{ cut: 5, stage: peer.stage, microBatches: 5_456, ...times, ...parts }];
+  return { ...peer, ops, linkFigures, linksPresumed: 2 };
 }
 
 const usual = tracedStep(stages, { step: 341, microBatches: 16, predictedMs: 812, forwardMs });

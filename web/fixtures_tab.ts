@@ -2,8 +2,8 @@
 import { FREE, type Limits, NO_LIMITS } from "../peer/wire/limits.ts";
 import type { TabPhase, TabSnapshot } from "../peer/wire/status.ts";
 import { NOTHING } from "./contributor_given.ts";
-import type { Fixture } from "./fixtures.ts";
 import { invite, losses, snapshot } from "./fixtures_data.ts";
+import type { Fixture } from "./fixtures_kinds.ts";
 import type { TabModel } from "./view_model_tab.ts";
 
 /** A page that has asked about the run, in a browser that offers everything. */

@@ -10,6 +10,7 @@ import type {
   StepTrace,
 } from "../peer/wire/status.ts";
 import type { Invitations } from "../peer/wire/invitations.ts";
+import type { StageTimes } from "../peer/wire/measures.ts";
 import { bytes, clock, count, duration, loss, magnitude, percent, plural, significant } from "./format.ts";
 import { type CurveView, curveView } from "./view_model_curve.ts";
 import { type GanttView, ganttView } from "./view_model_gantt.ts";
@@ -22,6 +23,7 @@ import {
   type OrdersView,
   ordersView,
 } from "./view_model_orders.ts";
+import { type PlanView, planView, type Replan } from "./view_model_plan.ts";
 import { type PipelineView, pipelineView } from "./view_model_pipeline.ts";
 import { type RecoveryView, recoveryView } from "./view_model_recovery.ts";
 import type { Fact } from "./view_model_tab.ts";
@@ -48,6 +50,8 @@ export interface AdminModel {
   now?: number;
   /** The reader wants that step to stay. */
   held?: boolean;
+  /** The dry run of a new plan; absent or null: none was asked for. */
+  replan?: Replan | null;
 }
 
 export interface PeerRow {
@@ -94,6 +98,7 @@ export interface BoardView {
   curve: CurveView;
   sample: { title: string; text: string } | null;
   pipeline: PipelineView;
+  plan: PlanView | null;
   gantt: GanttView | null;
   held: boolean;
   recovery: RecoveryView;
@@ -162,6 +167,7 @@ function board(status: RunStatus, model: AdminModel): AdminScreen {
       text: status.sample.text,
     },
     pipeline: pipelineView(status),
+    plan: planView(status, model.replan ?? null),
     gantt: ganttView(model.trace ?? null),
     held: model.held ?? false,
     recovery: recoveryView(status),
@@ -243,7 +249,7 @@ function peerRow(peer: PeerStatus): PeerRow {
     step: peer.stepMs > 0 ? duration(peer.stepMs) : "not yet",
     traffic: `${bytes(peer.bytesUp)} up, ${bytes(peer.bytesDown)} down`,
     links: `${peer.links.direct} direct, ${peer.links.relayed} relayed`,
-    linkLines: (peer.linkFigures ?? []).map(linkLine),
+    linkLines: [...(peer.linkFigures ?? []).map(linkLine), ...presumedLine(peer)],
     operations: operationsOf(peer),
     ...healthOf(peer),
     kept: peer.retainedBytes > 0 ? `keeps ${bytes(peer.retainedBytes)}` : "",
@@ -254,14 +260,25 @@ function peerRow(peer: PeerStatus): PeerRow {
 
 function operationsOf({ ops = [] }: PeerStatus): PeerRow["operations"] {
   return ops.filter((it) => it.microBatches > 0).map(
-    ({ stage, forwardMs, backwardMs, weightGradMs, waitMs }) => {
+    ({ stage, forwardMs, backwardMs, weightGradMs, waitMs, ...boundary }) => {
       const where = ops.length > 1 ? `stage ${stage + 1}: ` : "";
       const times = `${where}F ${duration(forwardMs)}, B ${duration(backwardMs)}, W ${
         duration(weightGradMs)
       }`;
-      return { times, wait: `waits ${duration(waitMs)}` };
+      return { times, wait: [`waits ${duration(waitMs)}`, ...boundaryText(boundary)].join("; ") };
     },
   );
+}
+
+/** What of a micro-batch goes into the tensors that cross to other stages, where the engine can tell. */
+function boundaryText({ encodeMs, decodeMs, sendMs }: Partial<StageTimes>): string[] {
+  const parts = [["encode", encodeMs], ["decode", decodeMs], ["send", sendMs]] as const;
+  const known = parts.flatMap(([name, ms]) => ms === undefined ? [] : [`${name} ${duration(ms)}`]);
+  return known.length === 0 ? [] : [known.join(", ")];
+}
+
+function presumedLine({ linksPresumed = 0 }: PeerStatus): string[] {
+  return linksPresumed === 0 ? [] : [`${plural(linksPresumed, "further link")} not measured: plans presume`];
 }
 
 function linkLine({ peer, rttMs, upBytesPerS, downBytesPerS, path }: LinkStatus): string {

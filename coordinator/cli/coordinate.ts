@@ -1,10 +1,11 @@
 // `shoal coordinator` and `shoal resume`: one run, served until it is done or interrupted.
 // Reads flags and files, starts the coordinator, prints its events; the run itself lives in coordinator/main.ts.
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { readConfig } from "../../peer/model/config.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import type { RunConfig } from "../../peer/wire/run.ts";
 import { type CoordinatorOptions, startCoordinator } from "../main.ts";
+import { processCorpusProgress } from "./corpus_progress.ts";
 import { planResume, refuseUnfinished } from "./resume_plan.ts";
 import { listenForInterrupts } from "./interrupts.ts";
 import { folderName, integerFlag, positional, type VerbOptions } from "./options.ts";
@@ -52,13 +53,15 @@ export async function resumedRunOptions(options: VerbOptions): Promise<RunOption
 
 function runOptions({ flags, ...rest }: VerbOptions, config: RunConfig, folder?: string): RunOptions {
   const runName = flags.name ?? config.dataset;
+  const outDir = resolve(
+    flags.out_dir ?? folder ?? join("runs", `${folderName(runName)}-${timestamp(new Date())}`),
+  );
+  // Runs that lie side by side share their prepared texts; one that lies elsewhere may write nowhere else.
+  const shared = dirname(outDir) === resolve("runs") ? { corporaDir: resolve("runs", "corpora") } : {};
   return {
-    config,
+    ...{ config, outDir, ...shared },
     host: flags.host ?? "127.0.0.1",
     port: integerFlag({ flags, ...rest }, "port", { absent: 0, min: 0, max: 65_535 }),
-    outDir: resolve(
-      flags.out_dir ?? folder ?? join("runs", `${folderName(runName)}-${timestamp(new Date())}`),
-    ),
     operator: flags.operator ?? "someone who gave no name",
     runName,
     webRoot: join(repositoryRoot, "web", "dist"),
@@ -95,7 +98,14 @@ export async function coordinate(run: RunOptions, flags: VerbOptions["flags"]): 
   try {
     const { note, ...options } = run;
     if (note !== undefined) reporter.note(note);
-    const coordinator = await startCoordinator({ ...options, onEvent: (line) => reporter.event(line) });
+    const progress = processCorpusProgress(flags.json !== undefined);
+    const onCorpus = progress.show;
+    const coordinator = await startCoordinator({
+      ...options,
+      onCorpus,
+      onEvent: (line) => reporter.event(line),
+    })
+      .finally(progress.end);
     const interrupted = new Promise<void>((resolve) => {
       interrupts.signal.addEventListener("abort", () => resolve(), { once: true });
       if (interrupts.signal.aborted) resolve();

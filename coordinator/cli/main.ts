@@ -18,7 +18,12 @@ import { verbHelp } from "./usage.mjs";
 const USAGE_CODES: readonly ErrorCode[] = ["usage", "bad-config"];
 
 const actions: Readonly<Record<string, (options: VerbOptions) => Promise<number>>> = {
-  coordinator: async (options) => await coordinate(await newRunOptions(options), options.flags),
+  coordinator: async (options) => {
+    if (options.flags.runs_dir === undefined) {
+      return await coordinate(await newRunOptions(options), options.flags);
+    }
+    return await (await import("./coordinate_many.ts")).coordinateMany(options);
+  },
   resume: async (options) => await coordinate(await resumedRunOptions(options), options.flags),
   peer,
   demo: async (options) => await (await import("./demo.ts")).demo(options),

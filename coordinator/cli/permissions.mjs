@@ -78,21 +78,29 @@ function readPaths(args, cwd) {
   const named = /** @type {const} */ ({ type: "string" });
   const options = {
     out_dir: named,
+    runs_dir: named,
     config: named,
     checkpoint: named,
     host: named,
     join: named,
     dataset: named,
+    tokenizer: named,
     state_dir: named,
   };
   const { values, positionals } = parseArgs({ args, options, strict: false, allowPositionals: true });
   /** @param {unknown} value */
   const text = (value) => typeof value === "string" ? value : null;
   const stateDir = text(values.state_dir);
-  const outDir = resolve(cwd, text(values.out_dir) ?? "runs");
+  const outDir = resolve(cwd, text(values.out_dir) ?? text(values.runs_dir) ?? "runs");
   // A data set may be a text file; a configuration file may name one beside itself.
   const config = text(values.config);
-  const inputs = [config && dirname(config), text(values.dataset), text(values.checkpoint), ...positionals]
+  const inputs = [
+    config && dirname(config),
+    text(values.dataset),
+    text(values.tokenizer),
+    text(values.checkpoint),
+    ...positionals,
+  ]
     .filter((path) => path !== null);
   const resumed = positionals.map((path) => runFolderOf(resolve(cwd, path)));
   const written = [outDir, ...resumed];

@@ -147,7 +147,7 @@ export function createReporter(options: ReporterOptions): Reporter {
 }
 
 /** What a person reads about an event other than a step; null for what the next lines say anyway. */
-function noteText(
+export function noteText(
   line: Exclude<CoordinatorEventLine, StepLine>,
   bold: (text: string) => string,
 ): string | null {

@@ -62,6 +62,11 @@ export const verbs = [
       ...serverFlags,
       configFile,
       {
+        name: "runs_dir",
+        value: "DIR",
+        text: "serve all runs of the folder, and make further ones on a page; see docs/self-hosting.md",
+      },
+      {
         name: "or_resume",
         value: null,
         text: "go on with the run in --out_dir if there is one; for services that start again",

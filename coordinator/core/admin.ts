@@ -1,5 +1,6 @@
 // What the organizer orders: pause, resume, stop, drain, change, go back. Pure; mutates the turn's state. What must stay true:
 // an order is noted before it has any effect, and going back on purpose is another history of the run, told as such.
+import { nextBoundary } from "./ahead.ts";
 import { afterBoundary, finish } from "./boundary.ts";
 import { dropChanges, planChange } from "./changes.ts";
 import { dismiss, restart } from "./recovery.ts";
@@ -39,7 +40,7 @@ export function administer(turn: Turn, event: AdminEvent): void {
 /** A stop at once lets a run go on that was paused; one at a later step does not. */
 function stop(turn: Turn, step: number | undefined): void {
   const { s } = turn;
-  const soonest = s.round?.pass === "train" ? s.committed + 1 : s.committed;
+  const soonest = nextBoundary(s);
   const target = Math.max(soonest, step ?? soonest);
   note(turn, "admin", step === undefined ? "stop by the organizer" : `stop after step ${target}`);
   s.target = step === undefined ? Math.min(s.target, target) : target;

@@ -2,6 +2,7 @@
 // One function decides; it is asked again whenever something it waited for has happened. Pure; mutates the turn's state.
 import { peersOf } from "../../peer/wire/view.ts";
 import type { Pass, StateSource } from "../../peer/wire/control.ts";
+import { openAhead } from "./ahead.ts";
 import { balance } from "./balance.ts";
 import { changesDue } from "./changes.ts";
 import { lossScaleOf } from "./loss_scale.ts";
@@ -42,15 +43,29 @@ export function afterBoundary(turn: Turn): void {
     s.replanDue = "a peer leaves and nobody else can hold its stages";
     return afterBoundary(turn);
   }
-  if (collectionDue(turn) && s.snapshots.at(-1)?.step !== s.committed && s.pending?.step !== s.committed) {
-    requestSnapshots(turn);
-  }
-  snapshotIfDue(turn);
+  collectIfDue(turn);
   if (s.paused) {
     setPhase(turn, "held");
     return setStatus(turn, "paused", "paused by the organizer");
   }
   openRound(turn, "train");
+}
+
+/** States are exported between two steps, whatever of the next one is computed already. */
+function collectIfDue(turn: Turn): void {
+  const { s } = turn;
+  if (collectionDue(turn) && s.snapshots.at(-1)?.step !== s.committed && s.pending?.step !== s.committed) {
+    requestSnapshots(turn);
+  }
+  snapshotIfDue(turn);
+}
+
+/** A step was committed and the next one is open already: it is the round now. */
+export function goOn(turn: Turn): void {
+  turn.s.round = { pass: "train", step: turn.s.committed };
+  setPhase(turn, "round");
+  collectIfDue(turn);
+  openAhead(turn);
 }
 
 function isDue(step: number, interval: number): boolean {
@@ -74,6 +89,7 @@ export function openRound(turn: Turn, pass: Pass): void {
   const scale = pass === "train" ? lossScaleOf(s) : {};
   const message = { type: "open" as const, gen: s.gen, step: s.committed, pass, ...wish, ...scale };
   for (const peer of peersOf(s.view!)) turn.out.push({ do: "send", peer, message });
+  if (pass === "train") openAhead(turn);
 }
 
 /** Nobody computes until every stage's state at `committed` has arrived. */

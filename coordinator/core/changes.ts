@@ -3,6 +3,7 @@
 // turn's state. What must stay true: a step that is done again is done with the configuration that it had the first time.
 import { CHANGEABLE_KEYS, type ChangeableKey, type ConfigValues } from "../../peer/wire/changes.ts";
 import type { RunConfig } from "../../peer/wire/run.ts";
+import { nextBoundary } from "./ahead.ts";
 import type { RunCoreState } from "./run_state.ts";
 import { note, type Turn } from "./turn.ts";
 
@@ -21,8 +22,7 @@ export function keysOf(set: ConfigValues): ChangeableKey[] {
 /** Notes a change that counts from `step` on, or from the next step if that is past. */
 export function planChange(turn: Turn, change: { step: number; set: ConfigValues }): void {
   const { s } = turn;
-  const next = s.round?.pass === "train" ? s.committed + 1 : s.committed;
-  const step = Math.max(change.step, next);
+  const step = Math.max(change.step, nextBoundary(s));
   s.changes.push({ step, set: change.set });
   s.changes.sort((a, b) => a.step - b.step);
   s.changed = true;

@@ -1,14 +1,15 @@
 // Step accounting: which totals count, when a step is committed, when an evaluation is complete. Pure; mutates the turn's state.
 // What must stay true: a step is committed once, when at least two holders of every stage (all of them, if there are fewer)
-// have logged the same total; the commit is made durable before anybody hears of it.
+// have logged the same total, and all who computed have proved their states; it is durable before anybody hears of it.
 import type { PeerMessage } from "../../peer/wire/control.ts";
 import { learningRate } from "../../peer/model/schedule.ts";
+import type { ReplicaPlan } from "../../peer/wire/run.ts";
 import type { LossPoint } from "../../peer/wire/status.ts";
 import { holds, peersOf } from "../../peer/wire/view.ts";
-import { afterBoundary } from "./boundary.ts";
+import { afterBoundary, goOn } from "./boundary.ts";
 import { isHolder, isOfFormer, liveHolders } from "./holders.ts";
 import { judgeOverflow, withLossScale } from "./loss_scale.ts";
-import type { StepReport } from "./run_state.ts";
+import type { RunCoreState, StepReport } from "./run_state.ts";
 import { accountStalls } from "./stalls.ts";
 import { adoptWinner, settleRequests, winnerOf } from "./totals.ts";
 import { stepFigures, traceCommitted } from "./trace.ts";
@@ -77,8 +78,18 @@ export function commitIfComplete(turn: Turn): void {
     const holders = liveHolders(s, stage);
     const logged = holders.filter((replica) => s.logged[stage.index]?.[replica.peer] !== undefined);
     if (logged.length < Math.min(LOGGED_LEAST, holders.length) || logged.length === 0) return;
+    if (!holders.every((replica) => isProved(s, stage.index, replica))) return;
   }
   commit(turn, s.round.step);
+}
+
+/**
+ * Whoever computes in a step has told, before it is committed, what its state was then: a wrong one made wrong gradients, and is
+ * put out together with the step. It costs no time: the hash is said before the first operation.
+ */
+function isProved(s: RunCoreState, stage: number, { peer, microBatches }: ReplicaPlan): boolean {
+  if (microBatches.length === 0 || s.committed === s.cutBase) return true;
+  return (s.applied[peer]?.[stage] ?? -1) >= s.committed - 1;
 }
 
 function commit(turn: Turn, step: number): void {
@@ -101,10 +112,12 @@ function commit(turn: Turn, step: number): void {
   );
   traceCommitted(turn);
   account(turn, Math.sqrt(gradNormSq));
+  const ahead = s.round?.ahead === true;
   Object.assign(s, { committed: step + 1, logged: {}, round: null, barren: 0, lastCommit: message });
   delete s.loggers[step - STEPS_REMEMBERED];
   delete s.stateHashes[step - STEPS_REMEMBERED];
-  afterBoundary(turn);
+  if (ahead) goOn(turn);
+  else afterBoundary(turn);
 }
 
 function account(turn: Turn, gradNorm: number): void {

@@ -2,6 +2,7 @@
 import type { StateFile } from "../../peer/wire/control.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
 import { noPlanning } from "./planning.ts";
+import { noProbing } from "./probes.ts";
 import { type RunCoreState, zeroCosts } from "./run_state.ts";
 import { noSnapshots } from "./snapshot_state.ts";
 import { noTraces } from "./trace.ts";
@@ -46,6 +47,7 @@ export function createRunState(
     ...{
       replanDue: null,
       planning: noPlanning(),
+      probing: noProbing(),
       broken: false,
       paused: false,
       peers: {},

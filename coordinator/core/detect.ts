@@ -14,6 +14,8 @@ const EVICT_MS = 1_000;
 const DEVIATIONS = 6;
 /** A gap that did end may come again: who computes on the thread that sends has a few very long ones and a short median. */
 const LONGEST_FACTOR = 2;
+/** Who was silent for longer before it had anything to compile is not silent because it compiles: eight beats. */
+const SILENT_BEFORE_MS = 2_000;
 /** Most time between two events that counts as listening; a quarter of a second lies between two ticks. */
 const LISTENING_MS_MAX = 500;
 
@@ -39,6 +41,8 @@ export function listen(ear: Ear | null, now: number): Ear {
 export interface Beats {
   at: number;
   gaps: number[];
+  /** Since when the peer compiles or loads, as far as the coordinator knows; absent while it does not. */
+  busyAt?: number;
 }
 
 /**
@@ -76,11 +80,14 @@ export type Verdict = "alive" | "suspect" | "gone";
 
 /**
  * @param ms listening time now
- * @param patience `mostMs`: the longest limit; `busyMs`: set while the peer compiles or loads, the only limit then
+ * @param patience `mostMs`: the longest limit; `busyMs`: the only one for a peer that fell silent while it compiled or loaded
  */
-export function judge(beats: Beats, ms: number, patience: { mostMs: number; busyMs?: number }): Verdict {
+export function judge(beats: Beats, ms: number, patience: { mostMs: number; busyMs: number }): Verdict {
   const silence = ms - beats.at;
-  if (patience.busyMs !== undefined) return silence > patience.busyMs ? "gone" : "alive";
+  const { busyAt } = beats;
+  if (busyAt !== undefined && busyAt - beats.at <= SILENT_BEFORE_MS) {
+    return silence > patience.busyMs ? "gone" : "alive";
+  }
   const { suspectMs, evictMs } = silenceLimits(beats.gaps, patience.mostMs);
   if (silence > evictMs) return "gone";
   return silence > suspectMs ? "suspect" : "alive";

@@ -14,6 +14,7 @@ import {
 } from "./detect.ts";
 
 const MOST = 15_000;
+const PATIENCE = { mostMs: MOST, busyMs: 60_000 };
 const TICK = 250;
 const RUNS = { seed: 31, numRuns: 500 };
 
@@ -55,12 +56,16 @@ Deno.test("gaps are kept up to their number", () => {
 
 Deno.test("first suspected, then gone; whoever compiles or loads has only the longer patience", () => {
   const beats = { at: 1_000, gaps: repeated(250) };
-  const at = (silence: number, busyMs?: number) =>
-    judge(beats, 1_000 + silence, busyMs === undefined ? { mostMs: MOST } : { mostMs: MOST, busyMs });
+  const at = (silence: number, busyAt?: number) =>
+    judge({ ...beats, ...(busyAt === undefined ? {} : { busyAt }) }, 1_000 + silence, PATIENCE);
   assert.deepEqual([750, 751, 1_250, 1_251].map((silence) => at(silence)), [
     ...["alive", "suspect", "suspect", "gone"],
   ]);
-  assert.deepEqual([1_251, 60_000, 60_001].map((silence) => at(silence, 60_000)), ["alive", "alive", "gone"]);
+  for (const busyAt of [0, 1_000, 3_000]) {
+    const verdicts = [1_251, 60_000, 60_001].map((silence) => at(silence, busyAt));
+    assert.deepEqual(verdicts, ["alive", "alive", "gone"], `busy since ${busyAt}`);
+  }
+  assert.equal(at(3_000, 3_001), "gone", "it was silent before it had anything to compile");
 });
 
 Deno.test("any gaps: suspicion comes before eviction, and no gap that was seen is an alarm", () => {
@@ -90,7 +95,7 @@ function verdictsAfter(jump: number, beating: boolean): string[] {
   const verdicts: string[] = [];
   for (let i = 0; i < 8; i++) {
     ear = listen(ear, now += TICK);
-    verdicts.push(judge(beats!, ear!.ms, { mostMs: MOST }));
+    verdicts.push(judge(beats!, ear!.ms, PATIENCE));
     if (beating) beats = beat(beats, ear!.ms);
   }
   return verdicts;
@@ -109,7 +114,7 @@ Deno.test("a coordinator that is always late still finds the dead, only later", 
   const beats = { at: 0, gaps: repeated(250) };
   ear = listen(ear, now);
   let ticks = 0;
-  while (judge(beats, ear.ms, { mostMs: MOST }) !== "gone") {
+  while (judge(beats, ear.ms, PATIENCE) !== "gone") {
     ear = listen(ear, now += 2_000);
     ticks++;
   }

@@ -4,6 +4,8 @@ import { engineKind, holderBytes, type StageRun } from "../../peer/model/stage_m
 import type { ModelSpec, RecomputeId, RunConfig, StagePlan, StageSpec } from "../../peer/wire/run.ts";
 import { SNAPSHOT_MEMORY_SHARE } from "../../peer/wire/snapshots.ts";
 import { holds, layersText } from "../../peer/wire/view.ts";
+import { withFinestCodecs } from "../plan/planner_codecs.ts";
+import { bytesBySlots } from "../plan/planner_shares.ts";
 import type { PeerRecord } from "./run_state.ts";
 
 /** From the least work done again to the least memory. */
@@ -16,18 +18,27 @@ export interface Fit {
   levels: readonly RecomputeId[];
 }
 
+/** Numbers of slots that are asked for anyway, to see that each takes as much as the last. */
+const SLOTS_SAMPLED = 3;
+
 /** Sizes are worked out once for each shape of stage: a search over cuts asks for the same ones again and again. */
 export function createFit(spec: ModelSpec, config: RunConfig): Fit {
-  const known = new Map<string, number>();
+  const known = new Map<string, (slots: number) => number>();
+  const finest = withFinestCodecs(config);
+  const most = Math.max(SLOTS_SAMPLED, config.gradient_accumulation_steps);
   return {
     levels: config.recompute === "auto" ? LEVELS : [config.recompute],
     bytes(stage, run, peer) {
       const kind = engineKind(peer.engine);
       const { firstLayer, endLayer, embed, head } = stage;
-      const key = [endLayer - firstLayer, embed, head, run.slots, run.recompute, run.optimizer, kind].join();
-      const bytes = known.get(key) ?? holderBytes(stage, run, { spec, config, kind });
-      known.set(key, bytes);
-      return bytes;
+      const key = `${endLayer - firstLayer},${embed},${head},${run.recompute},${run.optimizer},${kind}`;
+      let bySlots = known.get(key);
+      if (bySlots === undefined) {
+        const memory = (slots: number) =>
+          holderBytes(stage, { ...run, slots }, { spec, config: finest, kind });
+        known.set(key, bySlots = bytesBySlots(memory, most));
+      }
+      return bySlots(run.slots);
     },
   };
 }

@@ -56,15 +56,20 @@ function takeLinks(s: RunCoreState, peer: PeerRecord, told: LinkFigures[]): void
   for (const [other, link] of Object.entries(peer.links ?? {})) {
     if (s.peers[other] !== undefined) links[other] = { ...link, open: false };
   }
-  for (const { peer: other, rttMs, upBytesPerS, path } of told) {
-    const there = s.peers[other];
-    if (there === undefined || other === peer.id) continue;
-    const before = links[other];
-    const up = upBytesPerS > 0 ? upBytesPerS : before?.upBytesPerS ?? 0;
-    const mirror = there.links?.[peer.id];
-    if (mirror !== undefined) mirror.downBytesPerS = up;
-    const down = mirror?.upBytesPerS ?? before?.downBytesPerS ?? 0;
-    links[other] = { rttMs, upBytesPerS: up, downBytesPerS: down, path, open: true };
-  }
   peer.links = links;
+  for (const link of told) takeLink(s, peer, link);
+}
+
+/** One link of a peer that has just been heard. */
+export function takeLink(s: RunCoreState, peer: PeerRecord, told: LinkFigures): void {
+  const { peer: other, rttMs, upBytesPerS, path } = told;
+  const there = s.peers[other];
+  if (there === undefined || other === peer.id) return;
+  const links = peer.links ??= {};
+  const before = links[other];
+  const up = upBytesPerS > 0 ? upBytesPerS : before?.upBytesPerS ?? 0;
+  const mirror = there.links?.[peer.id];
+  if (mirror !== undefined) mirror.downBytesPerS = up;
+  const down = mirror?.upBytesPerS ?? before?.downBytesPerS ?? 0;
+  links[other] = { rttMs, upBytesPerS: up, downBytesPerS: down, path, open: true, at: peer.heardAt };
 }

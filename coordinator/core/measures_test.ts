@@ -38,7 +38,7 @@ function stateOf(stages: StagePlan[]): RunCoreState {
   const s = createRunState(config, spec);
   const rest = { schedule: "dynamic", codecForward: "raw32", codecBackward: "raw32" } as const;
   s.view = { gen: 5, cut: 4, baseStep: 0, stages, ...rest };
-  for (const id of ["a", "b", "shadow"]) s.peers[id] = { id } as PeerRecord;
+  for (const id of ["a", "b", "shadow"]) s.peers[id] = { id, heardAt: 7 } as PeerRecord;
   return s;
 }
 
@@ -96,7 +96,7 @@ Deno.test("measures: a link's rate down is the other end's rate up; what was kno
   });
   const [a, b] = [s.peers["a"]!, s.peers["b"]!];
   takeMeasures(s, a, beat({ links: [link("b", 5e6), link("gone", 1), link("a", 1)] }));
-  const known = { rttMs: 20, path: "direct", open: true } as const;
+  const known = { rttMs: 20, path: "direct", open: true, at: 7 } as const;
   assert.deepEqual(a.links, { b: { ...known, upBytesPerS: 5e6, downBytesPerS: 0 } });
   takeMeasures(s, b, beat({ links: [link("a", 2e6)] }));
   assert.deepEqual(b.links, { a: { ...known, upBytesPerS: 2e6, downBytesPerS: 5e6 } });

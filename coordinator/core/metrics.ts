@@ -97,11 +97,22 @@ const ofPeers: Family[] = [
       ]),
   ),
   gauges(
+    "shoal_peer_boundary_seconds",
+    "Boundary tensors of one micro-batch: decode and encode are parts of F and B, send comes on top; moving average.",
+    (s) => ofStages(s, ({ decodeMs, encodeMs, sendMs }) => boundarySamples({ decodeMs, encodeMs, sendMs })),
+  ),
+  gauges(
     "shoal_peer_wait_seconds",
     "Wait for frames per micro-batch, moving average.",
     (s) => ofStages(s, ({ waitMs }) => [[{}, waitMs / 1000]]),
   ),
 ];
+
+function boundarySamples({ decodeMs, encodeMs, sendMs }: Record<string, number | undefined>): Sample[] {
+  return Object.entries({ decode: decodeMs, encode: encodeMs, send: sendMs }).flatMap((
+    [part, ms],
+  ): Sample[] => ms === undefined ? [] : [[{ part }, ms / 1000]]);
+}
 
 function ofStages(s: RunCoreState, samples: (times: StageTimes) => Sample[]): Sample[] {
   return Object.values(s.peers).flatMap(({ id, ops = [] }) =>

@@ -3,6 +3,7 @@
 import { engineKind, holderBytes } from "../../peer/model/stage_memory.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
 import { stateBytes } from "../plan/plan_diff.ts";
+import { withFinestCodecs } from "../plan/planner_codecs.ts";
 import type { EngineSpeed, PeerLink, Plan, PlannerPeer, PlanRequest } from "../plan/planner_types.ts";
 import { roomOf } from "./fit.ts";
 import type { LinkRecord, PeerRecord } from "./run_state.ts";
@@ -45,13 +46,15 @@ export function blockMsOf({ blockMs, slowdown = 1 }: Pick<PeerRecord, "blockMs" 
 export function requestOf({ spec, config, peers }: RequestOptions): PlanRequest {
   const records = new Map(peers.map((peer) => [peer.id, peer]));
   const usual = new Map(peers.map((peer) => [peer.id, usualOf(peer)]));
+  const finest = withFinestCodecs(config);
   const ops = SIMULATIONS * 3 * config.gradient_accumulation_steps * Math.min(peers.length, spec.n_layer);
   return {
     ...{ spec, config, schedule: "dynamic", simulatedOps: Math.min(OPS_MAX, ops) },
     peers: peers.map(plannerPeer),
     link: (from, to) => linkBetween(records.get(from), records.get(to), usual),
+    ...(config.codec_per_link ? { codecs: "auto" } : {}),
     memory: (stage, { slots, recompute }, engine) =>
-      holderBytes(stage, { slots, recompute }, { spec, config, kind: engineKind(engine) }),
+      holderBytes(stage, { slots, recompute }, { spec, config: finest, kind: engineKind(engine) }),
     cutSeconds: (next) => cutSeconds(spec, next),
     // A tab in the background is likely to go: it shares a stage unless there is nobody else.
     hiddenAlone: !canSpareHidden(config, peers),

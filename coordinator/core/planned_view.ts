@@ -13,9 +13,9 @@ import type { ViewRequest } from "./view_builder.ts";
 
 export type PlannedView = { view: View; missing: null; plan: Plan } | { view: null; missing: string };
 
-/** Whether the planner decides: the order is its own, and there is a peer for each stage that is asked for. */
+/** Whether the planner decides: the order within a step is its own, and there is a peer for each stage that is asked for. */
 export function isPlanned({ config, peers }: Pick<ViewRequest, "config" | "peers">): boolean {
-  return config.schedule === "dynamic" && peers.length >= config.n_stage;
+  return ["dynamic", "2bw"].includes(config.schedule) && peers.length >= config.n_stage;
 }
 
 /** `prepared`: the answer for these very peers, if it was worked out beforehand. */
@@ -28,7 +28,8 @@ export function plannedView(request: ViewRequest, fit: Fit, prepared?: Plan | In
   const view = viewOf(answer, { gen, baseStep, codecs });
   const { stages } = view;
   if (config.optimizer === "auto") chooseOptimizers(fit, { config, peers }, stages);
-  return { view: { ...view, stages }, missing: null, plan: answer };
+  // The planner knows the order within a step; whether steps overlap is the run's to say.
+  return { view: { ...view, stages, schedule: config.schedule }, missing: null, plan: answer };
 }
 
 /** The planner has a limit; beyond it those that give least stay spares. */

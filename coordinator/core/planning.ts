@@ -4,10 +4,10 @@
 import { isPlaced } from "../../peer/schedule/catalogue.ts";
 import { followedSchedule } from "../../peer/schedule/placed.ts";
 import type { StagePlan, View } from "../../peer/wire/run.ts";
-import { peersOf } from "../../peer/wire/view.ts";
+import { codecsAfter, peersOf } from "../../peer/wire/view.ts";
 import { type Balancer, createBalancer } from "../plan/balancer.ts";
 import { placedStep } from "../plan/placed_step.ts";
-import type { BoundaryCodecs, Infeasible, Plan, PlannedStage } from "../plan/planner_types.ts";
+import type { Infeasible, Plan, PlannedStage } from "../plan/planner_types.ts";
 import { predictionAt } from "../plan/rebalance.ts";
 import { blockMsOf, requestOf } from "./plan_request.ts";
 import type { PeerRecord, RunCoreState } from "./run_state.ts";
@@ -114,9 +114,7 @@ export function preparedFor(
 /** A view as a plan, whoever made it: learners hold nothing yet. */
 export function planOfView(view: View): Plan {
   const stages = view.stages.map((stage): PlannedStage => plannedStage(stage));
-  const codecs = view.stages.slice(1).map((): BoundaryCodecs => ({
-    ...{ forward: view.codecForward, backward: view.codecBackward },
-  }));
+  const codecs = view.stages.slice(1).map((_, boundary) => codecsAfter(view, boundary));
   return {
     ...{ kind: "plan", stages, codecs, spares: [], schedule: view.schedule, seconds: 0, bubble: 0 },
     ...{ schedules: [], batchSuggestion: null, reasons: [] },

@@ -2,7 +2,8 @@
 // decides nothing. What must stay true: it is asked at most once a second, and a large view is not simulated at all.
 import { isPlaced } from "../../peer/schedule/catalogue.ts";
 import { followedSchedule } from "../../peer/schedule/placed.ts";
-import type { StagePlan, View } from "../../peer/wire/run.ts";
+import type { CodecId, ReplicaPlan, StagePlan, View } from "../../peer/wire/run.ts";
+import { codecsAfter } from "../../peer/wire/view.ts";
 import { simulatePipeline } from "../plan/dynamic.ts";
 import { type PlacedTimes, simulatePlaced } from "../plan/placed_step.ts";
 import { BYTES_PER_VALUE, RECOMPUTED } from "../plan/planner_model.ts";
@@ -63,17 +64,36 @@ function timesOf(s: RunCoreState, view: View): PlacedTimes | null {
     }
   }
   const { batch_size, block_size, n_embd } = s.config;
-  const perValue = Math.max(BYTES_PER_VALUE[view.codecForward], BYTES_PER_VALUE[view.codecBackward]);
-  const bytes = batch_size * block_size * n_embd * perValue;
+  const values = batch_size * block_size * n_embd;
+  const perValue = bytesPerValue(view);
   const link = (from: string, to: string) => s.peers[from]?.links?.[to];
   return {
     op: (peer, stage, kind) => known.get(`${peer} ${stage}`)![kind] / 1000,
     latency: (from, to) => (link(from, to)?.rttMs ?? 0) / 2000,
     transfer: (from, to) => {
       const rate = link(from, to)?.upBytesPerS ?? 0;
-      return rate > 0 ? bytes / rate : 0;
+      return rate > 0 ? values * (perValue.get(`${from} ${to}`) ?? 0) / rate : 0;
     },
   };
+}
+
+/** Of what one peer sends another: the largest, where they are neighbours at several boundaries. */
+function bytesPerValue(view: View): Map<string, number> {
+  const most = new Map<string, number>();
+  const add = (from: ReplicaPlan, to: ReplicaPlan, codec: CodecId) => {
+    const key = `${from.peer} ${to.peer}`;
+    most.set(key, Math.max(most.get(key) ?? 0, BYTES_PER_VALUE[codec]));
+  };
+  for (const [boundary, { replicas }] of view.stages.slice(0, -1).entries()) {
+    const { forward, backward } = codecsAfter(view, boundary);
+    for (const before of replicas) {
+      for (const after of view.stages[boundary + 1]!.replicas) {
+        add(before, after, forward);
+        add(after, before, backward);
+      }
+    }
+  }
+  return most;
 }
 
 /** As measured in this stage; before that from what the peer's layers took elsewhere. */

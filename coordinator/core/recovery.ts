@@ -33,21 +33,32 @@ export function dismiss(turn: Turn, id: string): void {
   restoreWithout(turn, id);
 }
 
-/** Removes a peer that is silent, late or wrong, and goes on without it. Who was only slow may come back as a new peer. */
-export function evict(turn: Turn, id: string, reason: string, options: { mayReturn?: boolean } = {}): void {
+/**
+ * Removes a peer that is silent, late or wrong, and goes on without it. Who was only slow may come back as a new peer; what a
+ * peer with a `wrong` state has computed goes with it.
+ */
+export function evict(turn: Turn, id: string, reason: string, options: EvictOptions = {}): void {
   const { s } = turn;
   if (s.peers[id] === undefined) return;
-  const { mayReturn = false } = options;
+  const { mayReturn = false, wrong = false } = options;
   turn.out.push({ do: "send", peer: id, message: { type: "kicked", reason, mayReturn } });
   turn.out.push({ do: "drop", peer: id, reason });
   delete s.peers[id];
   note(turn, "evict", `${id} put out: ${reason}`);
   turn.out.push({ do: "report", line: { event: "peer", id, what: `put out: ${reason}` } });
-  departed(turn, id, reason);
+  departed(turn, id, reason, { wrong });
 }
 
-/** Somebody is no longer among the peers: the open step goes on without them, or the run falls back. */
-export function departed(turn: Turn, id: string, how: string): void {
+export interface EvictOptions {
+  mayReturn?: boolean;
+  wrong?: boolean;
+}
+
+/**
+ * Somebody is no longer among the peers: the open step goes on without them, or the run falls back. Where their work is wrong,
+ * others may hold sums and tensors that come of it: the step begins anew from the states before it.
+ */
+export function departed(turn: Turn, id: string, how: string, { wrong = false } = {}): void {
   const { s } = turn;
   keptWithout(turn, id);
   const inView = s.view !== null && peersOf(s.view).includes(id);
@@ -60,13 +71,22 @@ export function departed(turn: Turn, id: string, how: string): void {
   if (s.phase === "regathering") return;
   noteDeparture(turn, id, how);
   const running = s.phase === "round" || s.phase === "handover" || s.phase === "held";
-  if (!running || !amendWithout(turn, id, `${id} is gone: ${how}`)) return recover(turn, `${id} is gone`);
+  const tainted = wrong && s.round?.pass === "train" && computes(s, id);
+  if (!running || tainted || !amendWithout(turn, id, `${id} is gone: ${how}`)) {
+    return recover(turn, `${id} is gone`);
+  }
   rerouteTransfers(turn, id);
   s.tidyDue = true;
   if (s.phase === "handover") requestMissing(turn);
   else s.pending = null;
   spreadWinners(turn);
   commitIfComplete(turn);
+}
+
+function computes(s: RunCoreState, id: string): boolean {
+  return s.view!.stages.some(({ replicas }) =>
+    replicas.some(({ peer, microBatches }) => peer === id && microBatches.length > 0)
+  );
 }
 
 /** Something of the present view is broken: collect what survives, or fall back. */

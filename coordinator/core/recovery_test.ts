@@ -59,6 +59,15 @@ Deno.test("recovery: while it measures or loads, a peer may be silent for longer
   assert.deepEqual(Object.keys(run.state.peers), []);
 });
 
+Deno.test("recovery: who was silent before a view had anything to load has no longer patience because of it", () => {
+  const run = RunHarness.training(["a", "b", "c"], { n_layer: 3, n_stage: 3 });
+  run.pass(SILENCE_MS - 4_000, ["a", "b"]);
+  run.gone("b");
+  assert.deepEqual([run.state.phase, run.members()], ["loading", ["a", "c"]]);
+  run.pass(4_500, ["a"]);
+  assert.deepEqual(Object.keys(run.state.peers), ["a"]);
+});
+
 Deno.test("recovery: nothing is collected and nothing lost while every stage has another holder", () => {
   const run = pair();
   run.commit();

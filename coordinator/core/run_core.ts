@@ -31,6 +31,7 @@ import { heardFrom, judgeSilence, keepListening } from "./silence.ts";
 import { noTotal, settleRequests, timeOutRequests, wantTotal } from "./totals.ts";
 import { recordTrace } from "./trace.ts";
 import { concludeIfWhole, restoreState, returned } from "./regather.ts";
+import { beginAdmission, recordProbed, stepProbes } from "./probes.ts";
 import { planForALoss } from "./replan.ts";
 import { endRestoreIfHeld, restored, restoreFailed, timeOutRestore } from "./restore.ts";
 import { recordExported, recordKept, recordOffer, recordUnkept, tickKept } from "./snapshots.ts";
@@ -71,6 +72,7 @@ export class RunCore {
     keepListening(turn);
     const { committed } = turn.s;
     take(turn, event);
+    for (const { peer, measured } of stepProbes(turn)) admit(turn, peer, measured);
     startIfPossible(turn);
     if (turn.s.committed > committed) tellHolders(turn);
     return turn.out;
@@ -127,7 +129,9 @@ function hear(turn: Turn, peer: PeerRecord, message: PeerMessage): void {
   heardFrom(turn, peer, message.type === "heartbeat");
   switch (message.type) {
     case "measured":
-      return admit(turn, peer, message);
+      return beginAdmission(turn, peer, message);
+    case "probed":
+      return recordProbed(turn, peer, message);
     case "heartbeat": {
       const { stepMs, bytesUp, bytesDown, direct, relayed, hidden } = message;
       Object.assign(peer, { stepMs, bytesUp, bytesDown, direct, relayed, hidden });
@@ -229,14 +233,15 @@ function applied(turn: Turn, id: string, message: PeerMessage & { type: "applied
   own[stage] = Math.max(own[stage] ?? -1, step);
   settleRequests(turn);
   // Nobody else has that state; if somebody learns it, the holder reads it and says it again with its hash.
-  if (hash === UNREAD_STATE) return;
+  if (hash === UNREAD_STATE) return commitIfComplete(turn);
   const hashes = s.stateHashes[step] ??= {};
   const first = hashes[stage];
   if (first === undefined && holder) hashes[stage] = hash;
   else if (first === hash) s.agreements++;
   else if (first !== undefined && holder) {
-    return evict(turn, id, `state of stage ${stage} differs after step ${step}`);
+    return evict(turn, id, `state of stage ${stage} differs after step ${step}`, { wrong: true });
   }
+  commitIfComplete(turn);
   if (learner) s.learnerHashes[`${stage}/${id}`] = { step, hash };
   if (!settleLearners(turn, stage)) return;
   endRestoreIfHeld(turn);

@@ -163,6 +163,7 @@ Deno.test("run core: losses that come after the commit are waited for until the 
   assert.deepEqual(run.reported("step"), [], "told with half of its losses");
   run.losses("b", { 1: 4 }, 0);
   assert.deepEqual(run.reported("step").map((line) => [line.step, line["train/loss"]]), [[1, 2.5]]);
+  for (const peer of ["a", "b"]) run.applied(peer, 0);
   run.losses("a", { 0: 3 });
   for (const peer of ["a", "b"]) run.logged(peer);
   run.commit();
@@ -220,18 +221,67 @@ Deno.test("run core: a holder whose state differs after a commit is put out (I4)
 });
 
 Deno.test("run core: a state hash is compared with those of its own step, also when it comes late", () => {
-  const run = fourPeers();
+  const run = RunHarness.training(["a", "b"], { n_stage: 1, gradient_accumulation_steps: 1, shadows: true });
+  assert.deepEqual(run.layout(), ["a:0 b"]);
   run.commitOnly();
-  const [first, second] = holders(run)[0]!;
-  run.applied(first!, 0, { step: 0, hash: "x" });
+  run.applied("a", 0, { step: 0, hash: "x" });
   run.commitOnly();
-  run.applied(first!, 0, { step: 1, hash: "y" });
-  assert.deepEqual(run.applied(second!, 0, { step: 1, cut: 2, hash: "stale" }), []);
-  assert.deepEqual(run.applied(second!, 0, { step: 2, hash: "of a step that is not committed" }), []);
-  run.applied(second!, 0, { step: 0, hash: "x" });
+  run.applied("a", 0, { step: 1, hash: "y" });
+  assert.deepEqual(run.applied("b", 0, { step: 1, cut: 2, hash: "stale" }), []);
+  assert.deepEqual(run.applied("b", 0, { step: 2, hash: "of a step that is not committed" }), []);
+  run.applied("b", 0, { step: 0, hash: "x" });
   assert.equal(run.state.agreements, 1);
-  run.applied(second!, 0, { step: 1, hash: "x" });
-  assert.equal(run.state.peers[second!], undefined, "the hash of another step was good enough");
+  run.applied("b", 0, { step: 1, hash: "x" });
+  assert.equal(run.state.peers["b"], undefined, "the hash of another step was good enough");
+});
+
+/** Two stages, each with one that computes and one that does not. */
+function withShadows(): RunHarness {
+  const config = { n_stage: 2, gradient_accumulation_steps: 1, shadows: true };
+  const run = RunHarness.training(["a", "b", "c", "d"], config);
+  assert.deepEqual(run.layout(), ["a:0 d", "b:0 c"]);
+  return run;
+}
+
+function allLogged(run: RunHarness): void {
+  for (const peer of ["a", "b", "c", "d"]) run.logged(peer);
+}
+
+Deno.test("run core: a step waits for the states of those who compute in it", () => {
+  const run = withShadows();
+  run.commitOnly();
+  allLogged(run);
+  assert.equal(run.state.committed, 1, "nobody has told its state");
+  run.applied("a", 0);
+  assert.equal(run.state.committed, 1, "one of two has not told its state");
+  run.applied("b", 1);
+  assert.equal(run.state.committed, 2, "it waits for those that compute nothing");
+});
+
+Deno.test("run core: a step in which a peer with a wrong state computes is begun anew from the states before it", () => {
+  const run = withShadows();
+  run.commitOnly();
+  allLogged(run);
+  run.applied("c", 1);
+  run.applied("b", 1, { hash: "other bits" });
+  assert.deepEqual(Object.keys(run.state.peers), ["a", "c", "d"]);
+  assert.deepEqual([run.state.committed, run.state.phase], [1, "handover"]);
+  const { cut } = run;
+  run.store();
+  run.ready();
+  assert.deepEqual([run.state.committed, run.state.round], [1, { pass: "train", step: 1 }]);
+  assert.notEqual(run.cut, cut, "what the others hold of that step still counts");
+  run.commitOnly();
+  assert.equal(run.state.stepsRedone, 0);
+});
+
+Deno.test("run core: a peer with a wrong state that computes nothing leaves the open step as it is", () => {
+  const run = withShadows();
+  run.commitOnly();
+  const { cut } = run;
+  run.applied("b", 1);
+  run.applied("c", 1, { hash: "other bits" });
+  assert.deepEqual([run.state.phase, run.cut, run.layout()], ["round", cut, ["a:0 d", "b:0"]]);
 });
 
 Deno.test("run core: only a holder of the stage can log or apply it", () => {

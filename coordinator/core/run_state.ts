@@ -10,6 +10,7 @@ import type {
 import type { LinkFigures, OpMs, StageTimes } from "../../peer/wire/measures.ts";
 import type { Beats, Ear } from "./detect.ts";
 import type { Planning } from "./planning.ts";
+import type { Probing } from "./probes.ts";
 import type { PersistEffect, ReturnEvent } from "./run_record.ts";
 import type { ConfigChange, ConfigValues } from "../../peer/wire/changes.ts";
 import type { LossScale } from "./loss_scale.ts";
@@ -59,6 +60,8 @@ export interface PeerRecord {
   ops?: StageTimes[];
   /** F + B + W of one micro-batch in all stages that it computes, moving average, ms; absent until some are done. */
   microBatchMs?: number;
+  /** It measures a link when it is asked to. */
+  probes?: boolean;
   /** What is known of its links, by the other peer, as long as that one is here. */
   links?: Record<string, LinkRecord>;
 }
@@ -72,6 +75,8 @@ export interface LinkRecord {
   path: LinkFigures["path"];
   /** False: the two are not linked now; the figures are the last ones. */
   open: boolean;
+  /** When they were told last. */
+  at?: number;
 }
 
 /** What a peer counts begins at nothing with every socket. */
@@ -127,7 +132,7 @@ export interface StepReport {
   tokensPerS: number;
   peers: number;
   /** What else its line tells. */
-  figures: { step_s: number; predicted_s?: number; bubble?: number; wait_s?: number };
+  figures: { step_s: number; predicted_s?: number; bubble?: number; wait_s?: number; boundary_s?: number };
 }
 
 export interface Departure {
@@ -169,7 +174,8 @@ export interface RunCoreState {
   phaseSince: number;
   view: View | null;
   source: StateSource | null;
-  round: { pass: Pass; step: number } | null;
+  /** `ahead`: the step after it is open, too (schedule 2bw), and follows whatever comes. */
+  round: { pass: Pass; step: number; ahead?: boolean } | null;
   ready: string[];
   logged: Record<number, Record<string, LoggedTotal>>;
   evaluated: Record<string, { lossSum: number; lossCount: number }>;
@@ -227,6 +233,7 @@ export interface RunCoreState {
   restoring: Restoring | null;
   replanDue: string | null;
   planning: Planning;
+  probing: Probing;
   /** The present view cannot go on (a peer or a link of it is gone); set until the next view. */
   broken: boolean;
   paused: boolean;
@@ -299,6 +306,8 @@ export type CoordinatorEventLine =
     predicted_s?: number;
     bubble?: number;
     wait_s?: number;
+    /** Mean over the computing peers of what a step's boundary tensors take: decoding, encoding, sending. */
+    boundary_s?: number;
   }
   | { event: "eval"; step: number; "val/loss": number }
   | { event: "sample"; step: number; text: string }

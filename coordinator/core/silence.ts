@@ -49,8 +49,9 @@ export function judgeSilence(turn: Turn): void {
 function verdictOn(s: RunCoreState, peer: PeerRecord): Verdict {
   const ms = s.ear?.ms ?? 0;
   const beats = s.beats[peer.id] ??= { at: ms, gaps: [] };
-  const busy = isBusy(s, peer) ? { busyMs: COMPILING_SILENCE_MS } : {};
-  return judge(beats, ms, { mostMs: SILENCE_MS, ...busy });
+  if (isBusy(s, peer)) beats.busyAt ??= ms;
+  else delete beats.busyAt;
+  return judge(beats, ms, { mostMs: SILENCE_MS, busyMs: COMPILING_SILENCE_MS });
 }
 
 /** Compiling, loading or learning: it may hold the thread that sends heartbeats. */

@@ -4,6 +4,7 @@
 // then the one before it stays; a snapshot that somebody's departure breaks is given up, not waited for.
 import { rotation } from "../../peer/schedule/rotation.ts";
 import { stageLayout } from "../../peer/model/layout.ts";
+import { stateFileBytesPerParam } from "../../peer/model/stage_memory.ts";
 import type { PeerMessage } from "../../peer/wire/control.ts";
 import { type KeepOrder, SNAPSHOT_MEMORY_SHARE } from "../../peer/wire/snapshots.ts";
 import type { StagePlan } from "../../peer/wire/run.ts";
@@ -19,8 +20,7 @@ import { note, type Turn } from "./turn.ts";
 export const SNAPSHOT_MS = 600_000;
 /** After one was given up, or cannot be restored any more, the next is begun so many steps later at least. */
 const AGAIN_STEPS = 5;
-/** Bytes of a state file per parameter, and of its header with names and shapes: bounds, for placing shards. */
-const STATE_BYTES_PER_PARAM = 13;
+/** Bytes of a state file's header with names and shapes: a bound, for placing shards. */
 const STATE_HEADER_BYTES = 64 * 1024;
 
 type Of<T extends PeerMessage["type"]> = Extract<PeerMessage, { type: T }>;
@@ -67,7 +67,7 @@ function place(s: RunCoreState): Placement[] {
   const stages = s.view!.stages.map((stage) => ({
     ...{ firstLayer: stage.firstLayer, endLayer: stage.endLayer },
     holders: stage.replicas.map((replica) => replica.peer),
-    stateBytes: stageLayout(s.spec, stage).size * STATE_BYTES_PER_PARAM + STATE_HEADER_BYTES,
+    stateBytes: stageLayout(s.spec, stage).size * stateFileBytesPerParam(s.config) + STATE_HEADER_BYTES,
   }));
   const offers = peers.map((peer) => ({
     peer: peer.id,

@@ -7,6 +7,7 @@ import type { LinkStatus, PeerStatus, RunStatus } from "../../peer/wire/status.t
 import { layersText, stagesOf } from "../../peer/wire/view.ts";
 import { tokensPerSecond } from "./commit.ts";
 import type { LinkRecord, PeerRecord, RunCoreState } from "./run_state.ts";
+import { isMeasured } from "./probes.ts";
 import { planStatus } from "./replan.ts";
 import { safetyOf, stepsAtRisk, stepsAtRiskWith } from "./safety.ts";
 import { recoveryStatus } from "./stalls.ts";
@@ -56,6 +57,7 @@ function peerStatus(s: RunCoreState, peer: PeerRecord, now: number): PeerStatus 
     ...(peer.kernels === undefined ? {} : { kernels: peer.kernels }),
     ...(peer.ops === undefined ? {} : { ops: peer.ops }),
     ...(peer.links === undefined ? {} : { linkFigures: linkFigures(peer.links) }),
+    ...(peer.blockMs === 0 ? {} : { linksPresumed: linksPresumed(s, peer) }),
     role: roleOf(peer, held),
     stage: (held.find((stage) => computes(stage, peer.id)) ?? held[0])?.index ?? null,
     links: { direct: peer.direct, relayed: peer.relayed },
@@ -67,6 +69,12 @@ function peerStatus(s: RunCoreState, peer: PeerRecord, now: number): PeerStatus 
 
 function linkFigures(links: Record<string, LinkRecord>): LinkStatus[] {
   return Object.entries(links).flatMap(([peer, { open, ...figures }]) => open ? [{ peer, ...figures }] : []);
+}
+
+function linksPresumed(s: RunCoreState, peer: PeerRecord): number {
+  return Object.values(s.peers).filter((other) =>
+    other.id !== peer.id && other.blockMs > 0 && !isMeasured(s, peer.id, other.id)
+  ).length;
 }
 
 function computes(stage: StagePlan, peer: string): boolean {

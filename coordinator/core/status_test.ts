@@ -304,7 +304,8 @@ Deno.test("metrics: operations, waits and links of each peer in base units; link
   const { index: stage, replicas } = run.state.view!.stages[1]!;
   const peer = replicas.find((replica) => replica.microBatches.length > 0)!.peer;
   const other = Object.keys(run.state.peers).find((id) => id !== peer)!;
-  const times = { microBatches: 9, forwardMs: 10, backwardMs: 20, weightGradMs: 30, waitMs: 4 };
+  const parts = { encodeMs: 5, sendMs: 1 };
+  const times = { microBatches: 9, forwardMs: 10, backwardMs: 20, weightGradMs: 30, waitMs: 4, ...parts };
   beat(run, peer, {
     ops: [{ cut: run.cut, stage, ...times }],
     links: [{ peer: other, rttMs: 50, upBytesPerS: 0, path: "relay" }],
@@ -315,6 +316,13 @@ Deno.test("metrics: operations, waits and links of each peer in base units; link
     assert.ok(lines.includes(`shoal_peer_operation_seconds${of},operation="${operation}"} ${seconds}`));
   }
   assert.ok(lines.includes(`shoal_peer_wait_seconds${of}} 0.004`));
+  const boundary = lines.filter((line) => line.startsWith("shoal_peer_boundary_seconds"));
+  assert.deepEqual(
+    boundary,
+    [["encode", 0.005], ["send", 0.001]].map(([part, seconds]) =>
+      `shoal_peer_boundary_seconds${of},part="${part}"} ${seconds}`
+    ),
+  );
   assert.ok(lines.includes(`shoal_peer_info{peer="${peer}",runtime="deno",engine="cpu"} 1`));
   const link = `{from="${peer}",to="${other}",path="relay"}`;
   assert.ok(lines.includes(`shoal_link_round_trip_seconds${link} 0.05`));
@@ -323,6 +331,10 @@ Deno.test("metrics: operations, waits and links of each peer in base units; link
   const shown = statusOf(run.state, run.now).peers.find(({ id }) => id === peer)!;
   assert.deepEqual(shown.ops, [{ cut: run.cut, stage, ...times }]);
   assert.deepEqual(shown.linkFigures!.map((it) => [it.peer, it.rttMs, it.path]), [[other, 50, "relay"]]);
+  const others = statusOf(run.state, run.now).peers.length - 1;
+  assert.equal(shown.linksPresumed, others - 1, "one link is known");
+  const far = statusOf(run.state, run.now).peers.find(({ id }) => id === other)!;
+  assert.equal(far.linksPresumed, others - 1, "a round trip is the same from both ends");
 });
 
 Deno.test("metrics: the manual lists every one of them, and no other", async () => {

@@ -11,8 +11,8 @@ import {
   stagesFor,
 } from "../../peer/schedule/catalogue.ts";
 import type { Schedule } from "../../peer/schedule/ir.ts";
-import { flatOrders, pipelineShare, slotsNeeded } from "../../peer/schedule/placed.ts";
-import type { ModelSpec, RecomputeId, RunConfig, StagePlan } from "../../peer/wire/run.ts";
+import { pipelineShare, slotsOf } from "../../peer/schedule/placed.ts";
+import type { ModelSpec, RunConfig, StagePlan } from "../../peer/wire/run.ts";
 import { holds } from "../../peer/wire/view.ts";
 import { type Fit, roomBeside } from "./fit.ts";
 import type { PeerRecord } from "./run_state.ts";
@@ -108,16 +108,24 @@ function best(
 function placeOn(order: Schedule, chosen: PeerRecord[], request: TextbookRequest): StagePlan[] | string {
   const { fit } = request;
   const devices = devicesOf(order, chosen, request);
-  const slots = slotsNeeded(flatOrders(order), order.stages);
+  const plain = stagesOf(order, devices, request);
   let short = "";
   for (const recompute of fit.levels) {
-    const stages = stagesOf(order, devices, { ...request, recompute, slots });
-    const lacking = devices.map((peer) => ({ peer, room: roomBeside(fit, stages, peer) }))
+    const stages = recompute === "none" ? plain : plain.map((stage) => ({ ...stage, recompute }));
+    const held = heldStages(order, stages);
+    const lacking = devices.map((peer, device) => ({ peer, room: roomBeside(fit, held[device]!, peer) }))
       .reduce((worst, it) => it.room < worst.room ? it : worst);
     if (lacking.room >= 0) return stages;
     short = shortText(stages, lacking);
   }
   return short;
+}
+
+/** Of each device, once each: in two pipelines it has the same stage as another. */
+function heldStages({ placement, devices }: Schedule, stages: readonly StagePlan[]): StagePlan[][] {
+  const held = Array.from({ length: devices }, () => new Set<StagePlan>());
+  for (const of of placement) of.forEach((device, stage) => held[device]!.add(stages[stage]!));
+  return held.map((set) => [...set]);
 }
 
 /** Peers that hold the same stages are of like speed, since the slower one decides how long these take. */
@@ -134,18 +142,19 @@ function devicesOf(order: Schedule, chosen: PeerRecord[], { speedOf }: TextbookR
 function stagesOf(
   order: Schedule,
   devices: readonly PeerRecord[],
-  { spec, speedOf, recompute, slots }: TextbookRequest & { recompute: RecomputeId; slots: number[] },
+  { spec, speedOf }: TextbookRequest,
 ): StagePlan[] {
   const { placement, microBatches } = order;
+  const slots = slotsOf(order);
+  const shares = placement.map((_, direction) => pipelineShare(direction, placement.length, microBatches));
   // Every device holds as many stages as any other.
   const weights = slots.map((_, stage) => Math.min(...placement.map((of) => speedOf(devices[of[stage]!]!))));
   return splitLayers(spec, weights).map((stage, s): StagePlan => ({
     ...stage,
     inflight: slots[s]!,
-    ...(recompute === "none" ? {} : { recompute }),
     replicas: placement.map((of, direction) => ({
       peer: devices[of[s]!]!.id,
-      microBatches: pipelineShare(direction, placement.length, microBatches),
+      microBatches: [...shares[direction]!],
     })),
   }));
 }

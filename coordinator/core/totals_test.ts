@@ -91,13 +91,22 @@ Deno.test("totals: when the holder that was asked has gone, another one is", () 
 });
 
 Deno.test("totals: a holder that was asked and lets go of the stage, but stays, is not waited for", () => {
-  const run = behind();
-  assert.deepEqual(want(run), ["a to c: stage 0, step 0"]);
+  const run = RunHarness.training(["a", "b"], { n_stage: 1, gradient_accumulation_steps: 6 });
+  run.join("c");
+  run.commit();
+  run.storeStage(1, 0);
+  run.applied("c", 0);
+  run.commitOnly();
+  for (const peer of ["a", "b"]) run.applied(peer, 0);
+  assert.deepEqual(run.layout(), ["a:024 b:135 c"], "c has no engine yet, so it computes nothing");
+  for (const peer of ["a", "b"]) run.logged(peer);
+  assert.deepEqual([run.state.committed, want(run, "c", 2)], [3, ["a to c: stage 0, step 2"]]);
   run.say("a", { type: "pause", paused: true });
+  for (const peer of ["a", "b"]) run.applied(peer, 0);
   run.logged("a");
   const effects = run.logged("b");
   assert.deepEqual(run.layout().map((stage) => stage.includes("a")), [false]);
-  assert.deepEqual(run.totalsAsked(effects), ["b to c: stage 0, step 0"]);
+  assert.deepEqual(run.totalsAsked(effects), ["b to c: stage 0, step 2"]);
 });
 
 Deno.test("totals: who asked and has gone is served no more", () => {

@@ -127,13 +127,32 @@ export function lastStep(s: RunCoreState): StepSummary | null {
   return { step, measuredMs, predictedMs, bubble, waits };
 }
 
+/** Seconds of a step that a peer's boundary tensors take, by its averages per micro-batch; null if it cannot tell. */
+function boundarySeconds({ view, peers }: RunCoreState, peer: string): number | null {
+  const told = (peers[peer]?.ops ?? []).flatMap(({ stage, decodeMs, encodeMs, sendMs }) => {
+    const known = [decodeMs, encodeMs, sendMs].filter((ms) => ms !== undefined);
+    const share = shareOf(view!.stages[stage], peer).length;
+    return known.length === 0 ? [] : [known.reduce((sum, ms) => sum + ms, 0) * share / 1000];
+  });
+  return told.length === 0 ? null : told.reduce((sum, seconds) => sum + seconds, 0);
+}
+
+/** The mean over the computing peers that can tell; nothing if none can. */
+function boundaryFigure(s: RunCoreState): { boundary_s?: number } {
+  const all = s.view === null ? [] : computing(s.view).flatMap((peer) => boundarySeconds(s, peer) ?? []);
+  return all.length === 0 ? {} : { boundary_s: all.reduce((sum, seconds) => sum + seconds, 0) / all.length };
+}
+
 /** What a line of metrics.jsonl tells of it: seconds, and the mean wait for links of the peers that compute. */
-export function stepFigures(s: RunCoreState): { predicted_s?: number; bubble?: number; wait_s?: number } {
+export function stepFigures(
+  s: RunCoreState,
+): { predicted_s?: number; bubble?: number; wait_s?: number; boundary_s?: number } {
   const last = lastStep(s);
   if (last === null) return {};
   const wait = last.waits.reduce((sum, it) => sum + it.linkWaitMs, 0) / Math.max(1, last.waits.length);
   return {
     ...(last.predictedMs === null ? {} : { predicted_s: last.predictedMs / 1000 }),
     ...{ bubble: last.bubble, wait_s: wait / 1000 },
+    ...boundaryFigure(s),
   };
 }

@@ -97,10 +97,28 @@ Deno.test("trace: step lines, status and metrics say what the step took, and for
   assert.equal(line!.predicted_s, undefined, "nothing had been measured");
   const mean = last.waits.reduce((sum, it) => sum + it.linkWaitMs, 0) / 2 / 1000;
   assert.equal(line!.wait_s, mean);
+  assert.equal(line!.boundary_s, undefined, "nobody could tell");
   const text = metricsText(run.state);
   assert.match(text, /^shoal_step_measured_seconds 0\.15$/m);
   assert.match(text, /^shoal_step_predicted_seconds NaN$/m);
   assert.match(text, new RegExp(`^shoal_peer_step_wait_seconds\\{peer="${at(run, 1)}"\\} 0\\.02$`, "m"));
+});
+
+Deno.test("trace: step lines say what a step's boundary tensors take, the mean of the peers that can tell", () => {
+  const run = RunHarness.training(["a", "b", "c"], { n_stage: 3, n_layer: 3 });
+  const times = { microBatches: 9, forwardMs: 1, backwardMs: 1, weightGradMs: 1, waitMs: 0 };
+  const say = (stage: number, parts: { encodeMs?: number; decodeMs?: number; sendMs?: number }) => {
+    const ops = [{ cut: run.cut, stage, ...times, ...parts }];
+    run.say(at(run, stage), { ...HEARTBEAT, ops });
+  };
+  say(0, { encodeMs: 5, sendMs: 1 });
+  say(1, { decodeMs: 3 });
+  say(2, {});
+  run.now += 150;
+  tellAll(run);
+  run.commit();
+  // Two micro-batches each.
+  assert.equal(run.reported("step")[0]!.boundary_s, (12 + 6) / 2 / 1000);
 });
 
 Deno.test("trace: the next step is predicted from the operations and links that peers measured", () => {

@@ -278,5 +278,5 @@ function stageCaps(specs: StageSpec[], weights: number[], config: RunConfig): nu
   const times = specs.map((stage, s) => (stage.endLayer - stage.firstLayer + 0.5) / weights[s]!);
   const mean = times.reduce((sum, t) => sum + t, 0) / times.length;
   const caps = inflightCaps(times, specs.slice(1).map(() => mean * HOP_SHARE), count);
-  return config.schedule === "dynamic" ? caps.map(() => Math.max(...caps)) : caps;
+  return ["dynamic", "2bw"].includes(config.schedule) ? caps.map(() => Math.max(...caps)) : caps;
 }

@@ -6,8 +6,10 @@ import { Tokenizer } from "@huggingface/tokenizers";
 import * as ort from "onnxruntime-web/wasm";
 import { largestDifference } from "../../test/support/compare_logits.ts";
 import { exportTo, inTempFolder, type Wish } from "../../test/support/export_support.ts";
+import { gpt2Logits, type Gpt2Shape } from "../../test/support/gpt2.ts";
 import { type LlamaConfig, llamaLogits, readFolder } from "../../test/support/hf_llama.ts";
 import { type TrainedModel, trainSmallModel, writeTrained } from "../../test/support/trained_model.ts";
+import type { RunConfig } from "../../peer/wire/run.ts";
 
 /** Within the model's 32 tokens. */
 const TEXT = 'Call me Ishmael.\n"Some years—';
@@ -17,12 +19,20 @@ const COUNT = 14;
 /** f16 keeps 11 bits of each weight and bf16 8; logits reach 6, and some hundred roundings partly cancel. */
 const F32_TOLERANCE = 1e-3, F16_TOLERANCE = 1e-2, BF16_TOLERANCE = 5e-2;
 
-const models: Record<string, Promise<TrainedModel>> = {};
+type Kind = "untied" | "tied" | "gpt2";
+
+const TIED = { tie_word_embeddings: true, learning_rate: 3e-3, min_lr: 3e-4 };
+const CONFIGS: Readonly<Record<Kind, Partial<RunConfig>>> = {
+  untied: {},
+  tied: TIED,
+  gpt2: { ...TIED, architecture: "gpt2", n_kv_head: 8 },
+};
+
+const models: Partial<Record<Kind, Promise<TrainedModel>>> = {};
 
 /** Trained once for the whole file. */
-function trained(tied: boolean): Promise<TrainedModel> {
-  const rate = tied ? { learning_rate: 3e-3, min_lr: 3e-4 } : {};
-  return models[String(tied)] ??= trainSmallModel({ tie_word_embeddings: tied, ...rate });
+function trained(kind: Kind): Promise<TrainedModel> {
+  return models[kind] ??= trainSmallModel(CONFIGS[kind]);
 }
 
 async function exported(
@@ -41,8 +51,8 @@ async function readJson(path: string) {
 }
 
 Deno.test("export: the model has learned something, or its logits would prove nothing", async () => {
-  for (const tied of [false, true]) {
-    const { losses, logits, encode } = await trained(tied);
+  for (const kind of ["untied", "tied", "gpt2"] as const) {
+    const { losses, logits, encode } = await trained(kind);
     assert.ok(losses.at(-1)! < losses[0]! - 0.8, `from ${losses[0]} to ${losses.at(-1)}`);
     const [row] = logits(encode("T"));
     assert.ok(Math.max(...row!) - Math.min(...row!) > 3);
@@ -50,21 +60,25 @@ Deno.test("export: the model has learned something, or its logits would prove no
 });
 
 for (
-  const [dtype, tied, tolerance] of [
-    ["f32", false, F32_TOLERANCE],
-    ["f32", true, F32_TOLERANCE],
-    ["f16", false, F16_TOLERANCE],
-    ["bf16", true, BF16_TOLERANCE],
+  const [dtype, kind, tolerance] of [
+    ["f32", "untied", F32_TOLERANCE],
+    ["f32", "tied", F32_TOLERANCE],
+    ["f32", "gpt2", F32_TOLERANCE],
+    ["f16", "untied", F16_TOLERANCE],
+    ["bf16", "tied", BF16_TOLERANCE],
   ] as const
 ) {
-  Deno.test(`export: a ${dtype} folder${tied ? " of a tied model" : ""} is what transformers' Llama is`, async () => {
-    const model = await trained(tied);
+  Deno.test(`export: a ${dtype} folder of a model, ${kind}, is what transformers makes of it`, async () => {
+    const model = await trained(kind);
     // Small shards, so that the index and each file count.
     await exported(model, { format: "hf", dtype, shardBytes: 30_000 }, async (folder) => {
-      const config = await readJson(`${folder}/config.json`) as LlamaConfig;
+      const config = await readJson(`${folder}/config.json`);
       const weights = await readFolder(folder);
       const tokens = model.encode(TEXT);
-      const difference = largestDifference(model.logits(tokens), llamaLogits(config, weights, tokens));
+      const theirs = kind === "gpt2"
+        ? gpt2Logits(config as Gpt2Shape, weights, tokens)
+        : llamaLogits(config as LlamaConfig, weights, tokens);
+      const difference = largestDifference(model.logits(tokens), theirs);
       assert.ok(difference < tolerance, `logits differ by ${difference}`);
       if (dtype === "f32") {
         // Both are in double precision, so only the order of sums and Shoal's f32 between layers are left.
@@ -75,7 +89,7 @@ for (
 }
 
 Deno.test("export: Hugging Face's tokenizer gives Shoal's tokens, whatever the text", async () => {
-  const model = await trained(false);
+  const model = await trained("untied");
   await exported(model, { format: "hf", dtype: "f32" }, async (folder) => {
     const tokenizer = new Tokenizer(
       await readJson(`${folder}/tokenizer.json`),
@@ -99,9 +113,9 @@ interface Session {
   external: boolean;
 }
 
-async function withSession(tied: boolean, wish: Wish, body: (it: Session) => Promise<void>): Promise<void> {
+async function withSession(kind: Kind, wish: Wish, body: (it: Session) => Promise<void>): Promise<void> {
   ort.env.wasm.numThreads = 1;
-  const model = await trained(tied);
+  const model = await trained(kind);
   await exported(model, wish, async (folder) => {
     const name = wish.dtype === "f16" ? "model_fp16.onnx" : "model.onnx";
     const data = await Deno.readFile(`${folder}/onnx/${name}_data`).catch(() => null);
@@ -159,14 +173,16 @@ async function run(it: Session, feed: Feed): Promise<{ logits: number[][][]; cac
 }
 
 for (
-  const [dtype, tied, tolerance] of [
-    ["f32", false, F32_TOLERANCE],
-    ["f32", true, F32_TOLERANCE],
-    ["f16", false, F16_TOLERANCE],
+  const [dtype, kind, tolerance] of [
+    ["f32", "untied", F32_TOLERANCE],
+    ["f32", "tied", F32_TOLERANCE],
+    ["f32", "gpt2", F32_TOLERANCE],
+    ["f16", "untied", F16_TOLERANCE],
+    ["f16", "gpt2", F16_TOLERANCE],
   ] as const
 ) {
-  Deno.test(`export: ${dtype} ONNX${tied ? " of a tied model" : ""} gives Shoal's logits in onnxruntime`, () =>
-    withSession(tied, { format: "onnx", dtype }, async (it) => {
+  Deno.test(`export: ${dtype} ONNX of a model, ${kind}, gives Shoal's logits in onnxruntime`, () =>
+    withSession(kind, { format: "onnx", dtype }, async (it) => {
       const tokens = it.model.encode(TEXT), ours = it.model.logits(tokens);
       assert.ok(!it.external);
       const { logits } = await run(it, { tokens: [tokens] });
@@ -181,23 +197,25 @@ for (
     }));
 }
 
-Deno.test("export: ONNX writes the text that Shoal writes, token by token", () =>
-  withSession(false, { format: "onnx", dtype: "f32" }, async (it) => {
-    for (const prompt of PROMPTS) {
-      let step = await run(it, { tokens: [it.model.encode(prompt)] });
-      const written: number[] = [];
-      while (written.length < COUNT) {
-        const row = step.logits[0]!.at(-1)!;
-        const token = row.indexOf(Math.max(...row));
-        written.push(token);
-        step = await run(it, { tokens: [[token]], cache: step.cache });
+for (const kind of ["untied", "gpt2"] as const) {
+  Deno.test(`export: ONNX writes the text that Shoal writes, token by token, ${kind}`, () =>
+    withSession(kind, { format: "onnx", dtype: "f32" }, async (it) => {
+      for (const prompt of PROMPTS) {
+        let step = await run(it, { tokens: [it.model.encode(prompt)] });
+        const written: number[] = [];
+        while (written.length < COUNT) {
+          const row = step.logits[0]!.at(-1)!;
+          const token = row.indexOf(Math.max(...row));
+          written.push(token);
+          step = await run(it, { tokens: [[token]], cache: step.cache });
+        }
+        assert.equal(it.model.decode(written), it.model.greedy(prompt, COUNT), prompt);
       }
-      assert.equal(it.model.decode(written), it.model.greedy(prompt, COUNT), prompt);
-    }
-  }));
+    }));
+}
 
 Deno.test("export: ONNX takes several texts at once, the shorter ones padded on the left", () =>
-  withSession(false, { format: "onnx", dtype: "f32" }, async (it) => {
+  withSession("untied", { format: "onnx", dtype: "f32" }, async (it) => {
     const [long, short] = [it.model.encode("Call me"), it.model.encode("Ish")];
     const pad = long.length - short.length;
     const { logits } = await run(it, {
@@ -211,7 +229,7 @@ Deno.test("export: ONNX takes several texts at once, the shorter ones padded on 
   }));
 
 Deno.test("export: ONNX weights beyond the limit lie in a second file", () =>
-  withSession(false, { format: "onnx", dtype: "f32", inlineBytesMax: 50_000 }, async (it) => {
+  withSession("untied", { format: "onnx", dtype: "f32", inlineBytesMax: 50_000 }, async (it) => {
     assert.ok(it.external);
     const tokens = it.model.encode(TEXT);
     const { logits } = await run(it, { tokens: [tokens] });

@@ -1,14 +1,15 @@
-// A trained model as llama.cpp reads it: metadata and tensors of its "llama" architecture in one GGUF file. Pure.
-// llama.cpp rotates neighbouring elements of a head where we and Hugging Face pair element i with i + D/2, so the rows of
+// A trained model as llama.cpp reads it: metadata and tensors of its "llama" architecture, or of "gpt2" (gguf_gpt2.ts), in one GGUF
+// file. Pure. llama.cpp rotates neighbouring elements of a head where we and Hugging Face pair element i with i + D/2, so the rows of
 // the query and key projections are put in its order; everything else keeps its values.
-import { EMBEDDING_NAME, HEAD_NAME, headDim, stageLayout, wholeModel } from "../../peer/model/layout.ts";
-import type { TensorLayout } from "../../peer/model/layout.ts";
+import { EMBEDDING_NAME, FINAL_NORM_NAME, HEAD_NAME, headDim, isGpt2 } from "../../peer/model/layout.ts";
 import { assert } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
 import { dtypeBytes, encodeValues, type ExportDtype, Q8_BLOCK } from "./dtypes.ts";
+import { GGUF_POSITIONS, gpt2Metadata, gpt2Tensors } from "./gguf_gpt2.ts";
 import { ggufPieces, type GgufTensor, type GgufValue } from "./gguf_writer.ts";
 import type { LazyBytes, Piece } from "./pieces.ts";
 import type { WeightSource } from "./source.ts";
+import { type StoredTensor, storedTensors } from "./stored.ts";
 
 export interface GgufAbout {
   name: string;
@@ -39,31 +40,39 @@ const LAYER_NAMES: Readonly<Record<string, string>> = {
 };
 const END_NAMES: Readonly<Record<string, string>> = {
   [EMBEDDING_NAME]: "token_embd.weight",
-  "model.norm.weight": "output_norm.weight",
+  [FINAL_NORM_NAME]: "output_norm.weight",
   [HEAD_NAME]: "output.weight",
 };
 
 /** The file's pieces. A tied head is not written: llama.cpp takes the embedding where output.weight is missing. */
 export function ggufFile(source: WeightSource, dtype: ExportDtype, about: GgufAbout): Piece[] {
-  const { tensors } = stageLayout(source.spec, wholeModel(source.spec));
+  const tensors = isGpt2(source.spec) ? gpt2Tensors(source) : llamaTensors(source);
   return ggufPieces(
     metadataOf(source.spec, dtype, about),
-    tensors.map((tensor) => ggufTensor(source, tensor, dtype)),
+    tensors.map((tensor) => ggufTensor(tensor, dtype)),
   );
 }
 
 function metadataOf(spec: ModelSpec, dtype: ExportDtype, about: GgufAbout): Record<string, GgufValue> {
   const u32 = (value: number): GgufValue => ({ type: "u32", value });
   const text = (value: string): GgufValue => ({ type: "string", value });
-  const D = headDim(spec);
   return {
-    "general.architecture": text("llama"),
+    "general.architecture": text(isGpt2(spec) ? "gpt2" : "llama"),
     "general.type": text("model"),
     "general.name": text(about.name),
     "general.description": text(about.description),
     ...(about.license === null ? {} : { "general.license": text(about.license) }),
     "general.file_type": u32(FILE_TYPE[dtype]),
     "general.quantization_version": u32(QUANTIZATION_VERSION),
+    ...(isGpt2(spec) ? gpt2Metadata(spec) : llamaMetadata(spec)),
+    ...tokenizerMetadata(about.vocab),
+  };
+}
+
+function llamaMetadata(spec: ModelSpec): Record<string, GgufValue> {
+  const u32 = (value: number): GgufValue => ({ type: "u32", value });
+  const D = headDim(spec);
+  return {
     "llama.vocab_size": u32(spec.vocab_size),
     "llama.context_length": u32(spec.block_size),
     "llama.embedding_length": u32(spec.n_embd),
@@ -76,7 +85,6 @@ function metadataOf(spec: ModelSpec, dtype: ExportDtype, about: GgufAbout): Reco
     "llama.attention.layer_norm_rms_epsilon": { type: "f32", value: spec.norm_eps },
     "llama.rope.dimension_count": u32(D),
     "llama.rope.freq_base": { type: "f32", value: spec.rope_theta },
-    ...tokenizerMetadata(about.vocab),
   };
 }
 
@@ -101,18 +109,24 @@ export function escapeToken(char: string): string {
   return code < 0x20 || code === 0x7f ? `\\x${code.toString(16).padStart(2, "0")}` : char;
 }
 
-function ggufTensor(source: WeightSource, tensor: TensorLayout, wanted: ExportDtype): GgufTensor {
-  const { name, shape, size } = tensor;
-  const dtype = tensorDtype(shape, wanted);
-  const heads = rotatedHeads(source.spec, name);
+/** All tensors under llama.cpp's names, with the rows of q and k in its order. */
+function llamaTensors(source: WeightSource): StoredTensor[] {
+  return storedTensors(source).map((tensor) => {
+    const heads = rotatedHeads(source.spec, tensor.name);
+    const name = ggufName(tensor.name);
+    if (heads === 0) return { ...tensor, name };
+    const read = async () => interleaveRows(await tensor.read(), heads, tensor.shape[1]!);
+    return { ...tensor, name, read };
+  });
+}
+
+function ggufTensor({ name, shape, size, read }: StoredTensor, wanted: ExportDtype): GgufTensor {
+  const dtype = name === GGUF_POSITIONS ? "f32" : tensorDtype(shape, wanted);
   const data: LazyBytes = {
     bytes: dtypeBytes(dtype, size),
-    read: async () => {
-      const values = await source.read(name);
-      return encodeValues(dtype, heads === 0 ? values : interleaveRows(values, heads, shape[1]!), name);
-    },
+    read: async () => encodeValues(dtype, await read(), name),
   };
-  return { name: ggufName(name), shape, dtype, data };
+  return { name, shape, dtype, data };
 }
 
 /** As llama.cpp's converter: vectors stay f32, and a row that is no whole number of blocks cannot be quantised. */

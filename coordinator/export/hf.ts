@@ -1,12 +1,14 @@
-// A Hugging Face folder: weights in safetensors shards with LlamaForCausalLM's names, and the JSON files beside them. Pure.
-// No conversion of layout: our names, shapes and the pairing of rotary elements are Hugging Face's already.
-import { stageLayout, type TensorLayout, wholeModel } from "../../peer/model/layout.ts";
+// A Hugging Face folder: weights in safetensors shards with the names of LlamaForCausalLM or GPT2LMHeadModel, and the JSON files
+// beside them. Pure. No conversion of a Llama: our names, shapes and the pairing of rotary elements are Hugging Face's already.
+import { gpt2Config } from "../../peer/model/hf_gpt2.ts";
+import { isGpt2 } from "../../peer/model/layout.ts";
 import { llamaConfig } from "../../peer/model/state_file.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
 import { dtypeBytes, encodeValues, type ExportDtype } from "./dtypes.ts";
 import { type ExportFile, jsonFile, padding, type Piece } from "./pieces.ts";
 import type { WeightSource } from "./source.ts";
+import { type StoredTensor, storedTensors } from "./stored.ts";
 
 /** What transformers' save_pretrained uses; hubs and file systems take files of this size. */
 export const SHARD_BYTES_DEFAULT = 5_000_000_000;
@@ -30,16 +32,16 @@ export function weightFiles(source: WeightSource, dtype: ExportDtype, shardBytes
   if (type === undefined) {
     throw new ShoalError("usage", `safetensors files have no type ${dtype}; use f32, f16 or bf16`);
   }
-  const { tensors } = stageLayout(source.spec, wholeModel(source.spec));
+  const tensors = storedTensors(source);
   const shards = cut(tensors, dtype, shardBytes);
   if (shards.length === 1) {
-    return [{ name: "model.safetensors", pieces: shardPieces(source, shards[0]!, { dtype, type }) }];
+    return [{ name: "model.safetensors", pieces: shardPieces(shards[0]!, { dtype, type }) }];
   }
   const weightMap: Record<string, string> = {};
   const files = shards.map((shard, index) => {
     const name = shardName(index, shards.length);
     for (const tensor of shard) weightMap[tensor.name] = name;
-    return { name, pieces: shardPieces(source, shard, { dtype, type }) };
+    return { name, pieces: shardPieces(shard, { dtype, type }) };
   });
   const totalSize = tensors.reduce((sum, { size }) => sum + dtypeBytes(dtype, size), 0);
   const index = { metadata: { total_size: totalSize }, weight_map: weightMap };
@@ -48,11 +50,11 @@ export function weightFiles(source: WeightSource, dtype: ExportDtype, shardBytes
 
 /** config.json and generation_config.json. */
 export function configFiles(spec: ModelSpec, dtype: ExportDtype): ExportFile[] {
+  // Newer readers look there for what older ones call rope_theta.
+  const rotary = { rope_parameters: { rope_type: "default", rope_theta: spec.rope_theta } };
   const config = {
-    ...llamaConfig(spec),
+    ...(isGpt2(spec) ? gpt2Config(spec) : { ...llamaConfig(spec), ...rotary }),
     torch_dtype: TORCH_NAMES[dtype] ?? "float32",
-    // Newer readers look here for what older ones call rope_theta.
-    rope_parameters: { rope_type: "default", rope_theta: spec.rope_theta },
     use_cache: true,
   };
   const generation = { ...NO_SPECIAL_TOKENS, do_sample: true, temperature: 0.8, use_cache: true };
@@ -62,8 +64,8 @@ export function configFiles(spec: ModelSpec, dtype: ExportDtype): ExportFile[] {
 /** As llamaConfig says: no character ends a text. */
 const NO_SPECIAL_TOKENS = { bos_token_id: null, eos_token_id: null, pad_token_id: null };
 
-function cut(tensors: readonly TensorLayout[], dtype: ExportDtype, shardBytes: number): TensorLayout[][] {
-  const shards: TensorLayout[][] = [];
+function cut(tensors: readonly StoredTensor[], dtype: ExportDtype, shardBytes: number): StoredTensor[][] {
+  const shards: StoredTensor[][] = [];
   let left = 0;
   for (const tensor of tensors) {
     const bytes = dtypeBytes(dtype, tensor.size);
@@ -83,17 +85,16 @@ function shardName(index: number, count: number): string {
 }
 
 function shardPieces(
-  source: WeightSource,
-  tensors: readonly TensorLayout[],
+  tensors: readonly StoredTensor[],
   { dtype, type }: { dtype: ExportDtype; type: string },
 ): Piece[] {
   const header: Record<string, unknown> = { __metadata__: { format: "pt" } };
   let end = 0;
-  const data = tensors.map(({ name, shape, size }): Piece => {
+  const data = tensors.map(({ name, shape, size, read }): Piece => {
     const bytes = dtypeBytes(dtype, size);
     header[name] = { dtype: type, shape, data_offsets: [end, end + bytes] };
     end += bytes;
-    return { bytes, read: async () => encodeValues(dtype, await source.read(name), name) };
+    return { bytes, read: async () => encodeValues(dtype, await read(), name) };
   });
   const text = new TextEncoder().encode(JSON.stringify(header));
   // Padding is spaces, so that the header stays JSON.

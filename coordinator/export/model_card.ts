@@ -2,6 +2,8 @@
 // Says only what is known; a data set whose licence nobody named is called unknown, not free.
 import type { ModelFacts } from "./facts.ts";
 
+const ARCHITECTURES = { llama: "Llama's", gpt2: "GPT-2's" } as const;
+
 export type FolderFormat = "hf" | "onnx";
 
 export function modelCard(name: string, facts: ModelFacts, format: FolderFormat): string {
@@ -25,7 +27,7 @@ function head(facts: ModelFacts, format: FolderFormat): string {
     // "other" is the hub's word for what has no identifier there; the table below says it in full.
     `license: ${licenseTag(facts.license)}`,
     "tags:",
-    "- llama",
+    `- ${facts.config.architecture}`,
     ...(facts.subWords ? [] : ["- character-level"]),
     "- shoal",
     "---",
@@ -39,7 +41,7 @@ function licenseTag(license: string | null): string {
 }
 
 function summary(facts: ModelFacts): string {
-  return `${describeModel(facts)}. It has Llama's architecture${
+  return `${describeModel(facts)}. It has ${ARCHITECTURES[facts.config.architecture]} architecture${
     facts.subWords ? "" : " and one token per character"
   }. It continues text in the manner ` +
     "of its training data; it knows nothing else, and was not made to answer, to be right, or to be safe.";

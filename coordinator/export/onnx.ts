@@ -1,8 +1,10 @@
 // A trained model as an ONNX graph of standard operators, with the inputs and outputs that transformers.js and Optimum give
 // decoders: new tokens, a mask over past and new ones, positions, and each layer's keys and values so far. Pure.
+// A Llama and a GPT-2 differ in what positions, norms and inner layers are, and in that the latter has biases.
 // Legend of shapes: B sequences, S new tokens, P past ones, N = P + S, C n_embd, H and K heads of queries and of keys,
 // G = H / K, D width of a head. Everything is computed in f32; f16 is only how weights are stored.
-import { EMBEDDING_NAME, HEAD_NAME, headDim } from "../../peer/model/layout.ts";
+import { EMBEDDING_NAME, HEAD_NAME, headDim, isGpt2, POSITIONS_NAME } from "../../peer/model/layout.ts";
+import { turn } from "../../peer/model/hf_gpt2.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
 import { dtypeBytes, encodeValues, type ExportDtype } from "./dtypes.ts";
@@ -37,21 +39,24 @@ export function onnxModel(
     );
   }
   const build = new GraphBuilder();
-  const model = new LlamaGraph(build, source, options.dtype);
+  const model = new DecoderGraph(build, source, options.dtype);
   model.write();
   return build.build(options.about, options);
 }
 
+/** Of GPT-2's inner layer; slope is sqrt(2 / pi). */
+const GELU = { slope: Math.sqrt(2 / Math.PI), cubic: 0.044715, half: 0.5, one: 1 } as const;
+
 /** Values that all layers share. */
 interface Shared {
-  /** cos and sin, [B, 1, S, D/2] for keys and [B, 1, 1, S, D/2] for queries. */
-  keys: readonly [cos: string, sin: string];
-  queries: readonly [cos: string, sin: string];
+  /** cos and sin, [B, 1, S, D/2] for keys and [B, 1, 1, S, D/2] for queries; absent where nothing is rotated. */
+  keys?: readonly [cos: string, sin: string];
+  queries?: readonly [cos: string, sin: string];
   /** 0 or HIDDEN_SCORE, [B, 1, 1, S, N]. */
   mask: string;
 }
 
-class LlamaGraph {
+class DecoderGraph {
   readonly #build: GraphBuilder;
   readonly #source: WeightSource;
   readonly #spec: ModelSpec;
@@ -70,9 +75,9 @@ class LlamaGraph {
     b.input("attention_mask", "int64", ["batch", "total_sequence"]);
     b.input("position_ids", "int64", ["batch", "sequence"]);
     this.#constants();
-    const shared = { ...this.#rotation(), mask: this.#mask() };
+    const shared = { ...(this.#gpt2 ? {} : this.#rotation()), mask: this.#mask() };
     const embedding = this.#weight(EMBEDDING_NAME, [V, C], false);
-    let x = b.node("Gather", "embedded", [embedding, ids]);
+    let x = this.#placed(b.node("Gather", "embedded", [embedding, ids]));
     const presents: string[] = [];
     for (let layer = 0; layer < n_layer; layer++) x = this.#layer(layer, x, { shared, presents });
     const normed = this.#norm("model.norm", x);
@@ -84,6 +89,18 @@ class LlamaGraph {
     for (const present of presents) b.output(present, "float", this.#cacheShape("total_sequence"));
   }
 
+  get #gpt2(): boolean {
+    return isGpt2(this.#spec);
+  }
+
+  /** GPT-2 adds a learned vector to each token, by its position. */
+  #placed(x: string): string {
+    if (!this.#gpt2) return x;
+    const b = this.#build, { block_size: T, n_embd: C } = this.#spec;
+    const rows = b.node("Gather", "placed", [this.#weight(POSITIONS_NAME, [T, C], false), "position_ids"]);
+    return b.node("Add", "entered", [x, rows]);
+  }
+
   /** Axes, shapes and numbers that several nodes use. */
   #constants(): void {
     const b = this.#build, { n_head: H, n_kv_head: K, norm_eps } = this.#spec, D = headDim(this.#spec);
@@ -92,7 +109,6 @@ class LlamaGraph {
     b.ints("axes.1-2-3", [1, 2, 3]);
     b.ints("zero", [0], []);
     b.ints("one", [1], []);
-    b.ints("halves", [D / 2, D / 2]);
     // A 0 keeps the dimension of the value that is reshaped.
     b.ints("shape.queries", [0, 0, K, H / K, D]);
     b.ints("shape.keys", [0, 0, K, D]);
@@ -101,6 +117,11 @@ class LlamaGraph {
     b.floats("scale", [1 / Math.sqrt(D)]);
     b.floats("seen", [0]);
     b.floats("hidden", [HIDDEN_SCORE]);
+    if (this.#gpt2) {
+      for (const [name, value] of Object.entries(GELU)) b.floats(`gelu.${name}`, [value]);
+      return;
+    }
+    b.ints("halves", [D / 2, D / 2]);
     b.floats("frequencies", Array.from({ length: D / 2 }, (_, i) => this.#spec.rope_theta ** (-2 * i / D)), [
       D / 2,
     ]);
@@ -139,10 +160,28 @@ class LlamaGraph {
     const attended = this.#attention(layer, this.#norm(`${prefix}.input_layernorm`, x), { shared, presents });
     const middle = b.node("Add", `${prefix}.attended`, [x, attended]);
     const normed = this.#norm(`${prefix}.post_attention_layernorm`, middle);
+    const act = this.#gpt2
+      ? this.#gelu(`${prefix}.gelu`, this.#linear(`${prefix}.mlp.up_proj`, [I, C], normed))
+      : this.#gated(prefix, normed);
+    return b.node("Add", `${prefix}.out`, [middle, this.#linear(`${prefix}.mlp.down_proj`, [C, I], act)]);
+  }
+
+  /** silu(gate) up */
+  #gated(prefix: string, normed: string): string {
+    const b = this.#build, { n_inner: I, n_embd: C } = this.#spec;
     const gate = this.#linear(`${prefix}.mlp.gate_proj`, [I, C], normed);
     const silu = b.node("Mul", `${prefix}.silu`, [gate, b.node("Sigmoid", `${prefix}.sigmoid`, [gate])]);
-    const act = b.node("Mul", `${prefix}.act`, [silu, this.#linear(`${prefix}.mlp.up_proj`, [I, C], normed)]);
-    return b.node("Add", `${prefix}.out`, [middle, this.#linear(`${prefix}.mlp.down_proj`, [C, I], act)]);
+    return b.node("Mul", `${prefix}.act`, [silu, this.#linear(`${prefix}.mlp.up_proj`, [I, C], normed)]);
+  }
+
+  /** x / 2 (1 + tanh(slope (x + cubic x^3))) */
+  #gelu(name: string, x: string): string {
+    const b = this.#build;
+    const of = (type: string, part: string, inputs: string[]) => b.node(type, `${name}.${part}`, inputs);
+    const cube = of("Mul", "cube", [of("Mul", "square", [x, x]), x]);
+    const sum = of("Add", "sum", [x, of("Mul", "cubic", [cube, "gelu.cubic"])]);
+    const tanh = of("Tanh", "tanh", [of("Mul", "argument", [sum, "gelu.slope"])]);
+    return of("Mul", "out", [of("Mul", "half", [x, "gelu.half"]), of("Add", "factor", [tanh, "gelu.one"])]);
   }
 
   #attention(layer: number, x: string, { shared, presents }: { shared: Shared; presents: string[] }): string {
@@ -184,8 +223,9 @@ class LlamaGraph {
   }
 
   /** Elements i and i + D/2 of the last axis turn by the angle of their position. */
-  #rotate(name: string, x: string, [cos, sin]: readonly [string, string]): string {
-    const b = this.#build;
+  #rotate(name: string, x: string, angles: readonly [string, string] | undefined): string {
+    if (angles === undefined) return x;
+    const b = this.#build, [cos, sin] = angles;
     const [low, high] = b.nodes("Split", [`${name}.low`, `${name}.high`], [x, "halves"], {
       axis: { int: -1 },
     });
@@ -211,21 +251,33 @@ class LlamaGraph {
     return ["batch", this.#spec.n_kv_head, length, headDim(this.#spec)];
   }
 
-  /** x / sqrt(mean(x^2) + epsilon) * weight */
-  #norm(name: string, x: string): string {
+  /** x / sqrt(mean(x^2) + epsilon) * weight; of GPT-2 the same of x - mean(x), plus a bias. */
+  #norm(name: string, input: string): string {
     const b = this.#build;
+    const x = this.#gpt2
+      ? b.node("Sub", `${name}.centered`, [input, this.#mean(`${name}.center`, input)])
+      : input;
     const squares = b.node("Mul", `${name}.squares`, [x, x]);
-    const mean = b.node("ReduceMean", `${name}.mean`, [squares], {
-      axes: { ints: [-1] },
-      keepdims: { int: 1 },
-    });
+    const mean = this.#mean(`${name}.mean`, squares);
     const root = b.node("Sqrt", `${name}.root`, [b.node("Add", `${name}.sum`, [mean, "epsilon"])]);
     const weight = this.#weight(`${name}.weight`, [this.#spec.n_embd], false);
-    return b.node("Mul", `${name}.scaled`, [b.node("Div", `${name}.normed`, [x, root]), weight]);
+    const scaled = b.node("Mul", `${name}.scaled`, [b.node("Div", `${name}.normed`, [x, root]), weight]);
+    return this.#withBias(name, this.#spec.n_embd, scaled);
+  }
+
+  /** Of the last axis, which stays with length 1. */
+  #mean(name: string, x: string): string {
+    return this.#build.node("ReduceMean", name, [x], { axes: { ints: [-1] }, keepdims: { int: 1 } });
+  }
+
+  #withBias(name: string, size: number, x: string): string {
+    if (!this.#gpt2) return x;
+    return this.#build.node("Add", `${name}.biased`, [x, this.#weight(`${name}.bias`, [size], false)]);
   }
 
   #linear(name: string, shape: readonly [number, number], x: string): string {
-    return this.#build.node("MatMul", `${name}.product`, [x, this.#weight(`${name}.weight`, shape, true)]);
+    const weight = this.#weight(`${name}.weight`, shape, true);
+    return this.#withBias(name, shape[0], this.#build.node("MatMul", `${name}.product`, [x, weight]));
   }
 
   /** A weight as f32; with `turned`, [out, in] is stored as [in, out], as MatMul takes it. Vectors are always stored as f32. */
@@ -241,19 +293,11 @@ class LlamaGraph {
         bytes: dtypeBytes(dtype, count),
         read: async () => {
           const values = await source.read(name);
-          return encodeValues(dtype, turned ? transpose(values, shape[0]!, shape[1]!) : values, name);
+          return encodeValues(dtype, turned ? turn(values, shape[0]!, shape[1]!) : values, name);
         },
       },
     });
     if (dtype === "f32") return stored;
     return this.#build.node("Cast", `${name}.f32`, [stored], { to: { int: 1 } });
   }
-}
-
-function transpose(values: Float32Array, rows: number, columns: number): Float32Array {
-  const out = new Float32Array(values.length);
-  for (let r = 0; r < rows; r++) {
-    for (let c = 0; c < columns; c++) out[c * rows + r] = values[r * columns + c]!;
-  }
-  return out;
 }

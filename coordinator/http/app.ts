@@ -3,9 +3,9 @@
 import { isHolder } from "../core/holders.ts";
 import { isAsked } from "../core/restore.ts";
 import { Hono } from "hono";
-import { extname, join, normalize, sep } from "node:path";
+import { join } from "node:path";
 import { metricsText } from "../core/metrics.ts";
-import { holderBytes } from "../../peer/model/stage_memory.ts";
+import { holderBytes, stateFileBytesPerParam } from "../../peer/model/stage_memory.ts";
 import type { RunCoreState } from "../core/run_state.ts";
 import type { Shell } from "../shell.ts";
 import { checkpointsDir } from "../store/checkpoints.ts";
@@ -15,6 +15,7 @@ import type { Door } from "./door.ts";
 import { addExportRoutes } from "./exports.ts";
 import { addInvitationRoutes } from "./invitations.ts";
 import { addOrderRoutes } from "./orders.ts";
+import { servePage } from "./pages.ts";
 import type { Sockets } from "./sockets.ts";
 import type { TextService } from "./text_service.ts";
 import { latestCheckpoint } from "../store/weights.ts";
@@ -35,39 +36,23 @@ export interface AppOptions {
   outDir: string;
   /** With the public token, or another one. */
   joinLink(token?: string): string;
+  /** Where its addresses begin, such as "/r/name"; absent: at the root. */
+  mount?: string;
   /** Writes text with the newest checkpoint; absent: there is no /v1. */
   texts?: TextService;
 }
 
-const TYPES: Record<string, string> = {
-  ".html": "text/html; charset=utf-8",
-  ".js": "text/javascript; charset=utf-8",
-  ".css": "text/css; charset=utf-8",
-  ".svg": "image/svg+xml",
-  ".json": "application/json",
-  ".webmanifest": "application/manifest+json",
-  ".txt": "text/plain; charset=utf-8",
-  ".png": "image/png",
-  ".ico": "image/x-icon",
-  ".wasm": "application/wasm",
-};
-
-/** Pages load nothing from elsewhere, run no inline script, and talk to this server alone. */
-const CSP = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; " +
-  "img-src 'self' data:; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-/** A worker has the policy of its own script: it alone may compile WebAssembly, which an engine without WebGPU is. */
-const SCRIPT_CSP = CSP.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'");
-
-/** Bytes per parameter of a state file: weights, two moments, and the exponents. */
-const STATE_BYTES_PER_PARAM = 13;
 /** Names, shapes and metadata of a state file. */
 const STATE_HEADER_BYTES = 1 << 20;
+
+/** Addresses that people read, and the pages behind them. */
+const PAGES = { "/": "/index.html", "/admin": "/admin.html" };
 
 type Role = "admin" | "join" | null;
 
 export function createApp(options: AppOptions): Hono {
-  const app = new Hono();
+  const { mount = "" } = options;
+  const app = new Hono({ getPath: (request) => pathWithin(mount, request) });
   app.notFound((c) => problem(404, "usage", `there is nothing at ${c.req.method} ${c.req.path}`));
   app.onError((error, c) => c.json({ code: "internal", message: error.message }, 500));
   app.use("*", async (c, next) => {
@@ -84,7 +69,7 @@ export function createApp(options: AppOptions): Hono {
   addStateRoutes(app, options);
   addAdminRoutes(app, options);
   addTextRoutes(app, options);
-  app.get("*", (c) => servePage(options.webRoot, new URL(c.req.url).pathname));
+  app.get("*", (c) => servePage(options.webRoot, c.req.path, PAGES));
   return app;
 }
 
@@ -163,7 +148,7 @@ async function storeState({ shell }: AppOptions, request: Request, at: Upload): 
   const { state } = shell.core;
   const plan = askedFor(state, at);
   if (plan === null) return problem(409, "bad-state", "this state is not asked for now");
-  const most = stageLayout(state.spec, plan).size * STATE_BYTES_PER_PARAM + STATE_HEADER_BYTES;
+  const most = stageLayout(state.spec, plan).size * stateFileBytesPerParam(state.config) + STATE_HEADER_BYTES;
   const declared = Number(request.headers.get("content-length") ?? NaN);
   if (!(declared <= most)) {
     return problem(413, "bad-state", `a state of this stage has at most ${most} bytes`);
@@ -291,20 +276,8 @@ function peerOf(options: AppOptions, request: Request): string | null {
   return ticket !== undefined && same(request.headers.get("x-shoal-ticket") ?? "", ticket) ? peer : null;
 }
 
-async function servePage(webRoot: string, pathname: string): Promise<Response> {
-  const wanted = pathname === "/" ? "/index.html" : pathname === "/admin" ? "/admin.html" : pathname;
-  const path = normalize(join(webRoot, wanted));
-  const type = TYPES[extname(path)];
-  const root = normalize(webRoot + sep);
-  if (!path.startsWith(root) || type === undefined) {
-    return problem(404, "usage", `there is nothing at ${pathname}`);
-  }
-  try {
-    const cache = wanted.startsWith("/assets/") ? "public, max-age=31536000, immutable" : "no-cache";
-    const policy = extname(path) === ".js" ? SCRIPT_CSP : CSP;
-    const headers = { "content-type": type, "content-security-policy": policy, "cache-control": cache };
-    return new Response(await Deno.readFile(path), { headers });
-  } catch {
-    return problem(404, "usage", `there is nothing at ${pathname}`);
-  }
+/** Where a request leads within this run: behind a hub its address begins with the run's place. */
+function pathWithin(mount: string, request: Request): string {
+  const { pathname } = new URL(request.url);
+  return mount !== "" && pathname.startsWith(`${mount}/`) ? pathname.slice(mount.length) : pathname;
 }

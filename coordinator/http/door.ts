@@ -1,6 +1,8 @@
 // Who may come in: the public link while it is open, and private invitations, each for so many computers at a time until it
-// ends. Compares secrets in constant time. Not the admin's token, and not what a peer may do once it is in.
+// ends; who is kept out; and whose the admin links are. Compares secrets in constant time. Not what a peer may do once it is in.
+import { type Ban, Bans } from "../store/bans.ts";
 import { type Invitation, Invites } from "../store/invites.ts";
+import { Organizers } from "../store/organizers.ts";
 import { same } from "./answers.ts";
 
 export interface DoorOptions {
@@ -13,13 +15,19 @@ export type Entry = { ok: true; invite: string | null } | { ok: false; reason: s
 
 export class Door {
   readonly invites: Invites;
+  readonly bans: Bans;
+  readonly organizers: Organizers;
   readonly #joinToken: string;
   readonly #now: () => number;
   /** By peer: the invitation it came in with. */
   readonly #seated = new Map<string, string>();
+  /** By peer: the mark by which its computer is known again. */
+  readonly #marks = new Map<string, string>();
 
   constructor({ runDir, joinToken, now }: DoorOptions) {
     this.invites = new Invites(runDir);
+    this.bans = new Bans(runDir, now);
+    this.organizers = new Organizers(runDir);
     this.#joinToken = joinToken;
     this.#now = now;
   }
@@ -43,12 +51,40 @@ export class Door {
     };
   }
 
-  seat(peer: string, invite: string | null): void {
+  seat(peer: string, invite: string | null, mark?: string): void {
     if (invite !== null) this.#seated.set(peer, invite);
+    if (mark !== undefined) this.#marks.set(peer, mark);
   }
 
   leave(peer: string): void {
     this.#seated.delete(peer);
+    this.#marks.delete(peer);
+  }
+
+  /** Why the computer with this mark is kept out, and for how long; null = it is not. */
+  refusal(mark: string | undefined): string | null {
+    const ban = this.bans.of(mark);
+    if (ban === null) return null;
+    const why = ban.reason === "" ? "" : `: ${ban.reason}`;
+    return `this computer was put out by ${ban.by} and is kept out ${this.bans.left(ban)}${why}`;
+  }
+
+  /**
+   * Keeps the peer's computer out; null if it has not told a mark by which it would be known again.
+   * @throws {ShoalError} usage if there are too many bans.
+   */
+  ban(peer: string, how: Pick<Ban, "reason" | "until" | "by">): { ban: Ban; peers: string[] } | null {
+    const mark = this.#marks.get(peer);
+    if (mark === undefined) return null;
+    const ban = this.bans.add({ ...how, mark, peer });
+    return { ban, peers: [...this.#marks].flatMap(([id, own]) => own === mark ? [id] : []) };
+  }
+
+  /** The name of the organizer whose token this is; null = nobody's. Looks at all of them, whichever fits. */
+  organizer(token: string): string | null {
+    let found: string | null = null;
+    for (const { name, token: own } of this.organizers.all) if (same(token, own)) found = name;
+    return found;
   }
 
   /** Peers that are in with the invitation. */

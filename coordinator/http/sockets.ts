@@ -133,6 +133,8 @@ export class Sockets {
     if (!this.#door.knows(hello.token)) {
       return refuseSession(session, "bad-token", reasonOf(this.#door.enter(hello.token)));
     }
+    const banned = this.#door.refusal(hello.mark);
+    if (banned !== null) return refuseSession(session, "banned", banned);
     if (this.#shell.connections.size >= PEERS_MAX) {
       return refuseSession(session, "run-full", `${PEERS_MAX} peers are connected; try again later`);
     }
@@ -163,7 +165,7 @@ export class Sockets {
       return refuseSession(session, "storage-full", messageOf(error));
     }
     const id = `${hello.runtime}-${incarnation}`;
-    this.#welcome(session, id, { incarnation, ticket: randomToken(), resumed: false });
+    this.#welcome(session, id, { incarnation, ticket: randomToken(), resumed: false, mark: hello.mark });
     const { runtime, adapter, engine, name } = hello;
     this.#shell.feed({ type: "join", peer: { id, runtime, adapter, engine, name: name ?? id } });
   }
@@ -171,15 +173,15 @@ export class Sockets {
   #return(session: Session, hello: Hello, member: RestoredPeer): void {
     const { ticket, incarnation, ...peer } = member;
     this.#shell.connections.get(peer.id)?.close("it came back on another connection");
-    this.#welcome(session, peer.id, { incarnation, ticket, resumed: true });
+    this.#welcome(session, peer.id, { incarnation, ticket, resumed: true, mark: hello.mark });
     this.#shell.feed({ type: "return", peer, have: hello.have ?? null });
   }
 
-  #welcome(session: Session, id: string, who: Identity & { resumed: boolean }): void {
-    const { incarnation, ticket, resumed } = who;
+  #welcome(session: Session, id: string, who: Identity & { resumed: boolean; mark?: string | undefined }): void {
+    const { incarnation, ticket, resumed, mark } = who;
     const connection = connectionOver(session.socket);
     Object.assign(session, { id, connection });
-    this.#door.seat(id, session.invite);
+    this.#door.seat(id, session.invite, mark);
     this.tickets.set(id, ticket);
     this.#shell.identities.set(id, { incarnation, ticket });
     this.#shell.connections.set(id, connection);

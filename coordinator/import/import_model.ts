@@ -1,14 +1,7 @@
 // A model in Hugging Face's layout -> a checkpoint of step 0, from which a run goes on training it. One stage's tensors are in memory
 // at a time, and of the files only what that stage needs is read. Either the checkpoint is complete or there is none.
 import { readConfig } from "../../peer/model/config.ts";
-import {
-  HEAD_NAME,
-  paramCount,
-  specOf,
-  splitLayers,
-  stageLayout,
-  wholeModel,
-} from "../../peer/model/layout.ts";
+import { paramCount, specOf, splitLayers } from "../../peer/model/layout.ts";
 import { blankState, encodeState } from "../../peer/model/state_file.ts";
 import { messageOf, type Result, ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec, RunConfig, StageSpec } from "../../peer/wire/run.ts";
@@ -19,8 +12,9 @@ import {
   writeCheckpointStream,
 } from "../store/checkpoints.ts";
 import { tokenizerOf } from "../store/text_tokenizer.ts";
-import { type LlamaConfig, readLlamaConfig } from "./llama_config.ts";
+import { type ModelConfig, readModelConfig } from "./model_config.ts";
 import { ModelSource } from "./model_source.ts";
+import { type ModelTensors, modelTensors } from "./model_tensors.ts";
 import { readTokenizerJson } from "./tokenizer_json.ts";
 
 /** Weights, moments and exponents of one stage file: what an import holds in memory. */
@@ -57,13 +51,14 @@ export async function importModel(options: ImportOptions): Promise<Imported> {
   await checkFree(options.out);
   const source = await ModelSource.open(options.from);
   try {
-    const llama = valueOf(readLlamaConfig(await source.config()));
+    const model = valueOf(readModelConfig(await source.config()));
     const tokenizerText = await source.tokenizer();
-    const tokenizer = valueOf(readTokenizerJson(tokenizerText, llama.vocabSize));
+    const tokenizer = valueOf(readTokenizerJson(tokenizerText, model.vocabSize));
     if (!tokenizer.characters) tryTokenizer(tokenizerText, tokenizer.vocab);
-    const config = runConfig(llama, options.config);
-    const spec = specOf(config, llama.vocabSize);
-    checkTensors(source, spec);
+    const config = runConfig(model, options.config);
+    const spec = specOf(config, model.vocabSize);
+    const tensors = modelTensors(source, { spec, positionsMax: model.positionsMax });
+    tensors.check();
     const stages = cutOf(spec);
     const manifest = {
       ...{ config, spec, vocab: tokenizer.vocab, stages, valLoss: null, dataCursor: 0, seed: config.seed },
@@ -72,7 +67,7 @@ export async function importModel(options: ImportOptions): Promise<Imported> {
     const extra = tokenizer.characters
       ? []
       : [{ name: TOKENIZER_NAME, bytes: new TextEncoder().encode(tokenizerText) }];
-    const files = stageFiles(source, spec, { stages, extra, onProgress: options.onProgress });
+    const files = stageFiles(tensors, spec, { stages, extra, onProgress: options.onProgress });
     const path = await writeOrNothing(
       options.out,
       () => writeCheckpointStream(options.out, { step: 0, manifest, files }),
@@ -122,7 +117,7 @@ function valueOf<T>(result: Result<T>): T {
 
 /** The model's shape, what was asked for, and defaults that suit fine-tuning. @throws {ShoalError} bad-config */
 function runConfig(
-  { shape, positionsMax }: LlamaConfig,
+  { shape, positionsMax }: ModelConfig,
   asked: Readonly<Record<string, unknown>>,
 ): RunConfig {
   const fixed = Object.keys(asked).find((key) => Object.hasOwn(shape, key));
@@ -141,12 +136,6 @@ function runConfig(
   return config;
 }
 
-function checkTensors(source: ModelSource, spec: ModelSpec): void {
-  // Some writers store a tied head once more under its own name.
-  const optional = new Set(spec.tie_word_embeddings ? [HEAD_NAME] : []);
-  source.check(stageLayout(spec, wholeModel(spec)).tensors, optional);
-}
-
 /** As few stages as keep each file within its limit. */
 function cutOf(spec: ModelSpec): StageSpec[] {
   const bytes = paramCount(spec) * STATE_BYTES_PER_PARAM;
@@ -163,14 +152,15 @@ interface Files {
 
 /** One file per stage, made when it is its turn to be written. */
 async function* stageFiles(
-  source: ModelSource,
+  tensors: ModelTensors,
   spec: ModelSpec,
   { stages, extra, onProgress }: Files,
 ): AsyncGenerator<NamedBytes> {
   for (const stage of stages) {
     const state = blankState(spec, stage);
-    for (const { name, shape, offset, size } of state.layout.tensors) {
-      await source.read(name, shape, state.params.subarray(offset, offset + size));
+    for (const tensor of state.layout.tensors) {
+      const { offset, size } = tensor;
+      await tensors.read(tensor, state.params.subarray(offset, offset + size));
     }
     yield { name: stageFileName(stage.index, stages.length), bytes: encodeState(state) };
     onProgress?.(stage.index + 1, stages.length);

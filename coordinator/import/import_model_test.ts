@@ -106,7 +106,10 @@ async function refused(
 }
 
 const FOREIGN: [Record<string, unknown>, RegExp][] = [
-  [{ architectures: ["GPT2LMHeadModel"] }, /architecture is "GPT2LMHeadModel"; only LlamaForCausalLM/],
+  [
+    { architectures: ["PhiForCausalLM"] },
+    /architecture is "PhiForCausalLM"; only LlamaForCausalLM and GPT2LMHeadModel/,
+  ],
   [{ architectures: null, model_type: "mistral" }, /architecture is "mistral"/],
   [{ attention_bias: true }, /attention_bias is true/],
   [{ mlp_bias: true }, /mlp_bias is true/],
@@ -118,7 +121,7 @@ const FOREIGN: [Record<string, unknown>, RegExp][] = [
   [{ head_dim: 8 }, /head_dim is 8/],
   [{ hidden_size: "24" }, /hidden_size is missing or no number/],
   [{ num_hidden_layers: 0 }, /num_hidden_layers is missing or no number/],
-  [{ vocab_size: 70_000 }, /vocab_size is 70000; tokens have 16 bits/],
+  [{ vocab_size: 300_000 }, /vocab_size is 300000; at most 262144/],
   [{ vocab_size: 12 }, /embed_tokens.weight is \[10,24\], config.json says \[12,24\]/],
   [{ num_hidden_layers: 2 }, /tensor "model.layers.2[^"]*" has no place in our model/],
   [{ num_hidden_layers: 4 }, /tensor model.layers.3.input_layernorm.weight is missing/],

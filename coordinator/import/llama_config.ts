@@ -1,38 +1,15 @@
-// Hugging Face's config.json of a Llama -> the keys of our configuration that are the model's shape. Pure. What our kernels do
-// not compute is refused by name: a model that is nearly the same would train and write nonsense without a word.
+// Hugging Face's config.json of a Llama -> the keys of our configuration that are the model's shape. Pure; model_config.ts has seen
+// to the architecture. What our kernels do not compute is refused by name: a model that is nearly the same would train and write
+// nonsense without a word.
 import { refuse, type Result } from "../../peer/wire/errors.ts";
-import type { RunConfig } from "../../peer/wire/run.ts";
-
-/** Keys that the model decides. */
-export type ModelShape = Pick<
-  RunConfig,
-  | "n_layer"
-  | "n_head"
-  | "n_kv_head"
-  | "n_embd"
-  | "n_inner"
-  | "tie_word_embeddings"
-  | "rope_theta"
-  | "norm_eps"
->;
-
-export interface LlamaConfig {
-  shape: ModelShape;
-  vocabSize: number;
-  /** Positions that the model was trained for. */
-  positionsMax: number;
-}
-
-/** Names for messages; transformers calls both of them the architecture. */
-const ARCHITECTURE = "LlamaForCausalLM";
-const MODEL_TYPE = "llama";
+import { isRecord, positive, shown, whole } from "./json.ts";
+import type { ModelConfig } from "./model_config.ts";
 
 /**
- * Reads a parsed config.json, with the defaults of transformers' LlamaConfig for what it leaves out. Refuses with bad-model: another
- * architecture, biases, scaled rotary positions, another activation, quantised weights, heads of another width.
+ * With the defaults of transformers' LlamaConfig for what is left out. Refuses with bad-model: biases, scaled rotary positions,
+ * another activation, heads of another width.
  */
-export function readLlamaConfig(json: unknown): Result<LlamaConfig> {
-  if (!isRecord(json)) return refuse("bad-model", "config.json is not an object");
+export function readLlamaConfig(json: Record<string, unknown>): Result<ModelConfig> {
   const foreign = foreignFeature(json);
   if (foreign !== null) return refuse("bad-model", `config.json: ${foreign}`);
   const heads = whole(json, "num_attention_heads");
@@ -55,7 +32,8 @@ export function readLlamaConfig(json: unknown): Result<LlamaConfig> {
     return refuse("bad-model", `config.json: head_dim is ${shown(width)}; ${needed}`);
   }
   const tie_word_embeddings = json.tie_word_embeddings === true;
-  const shape = { ...rest, ...numbers as Record<keyof typeof numbers, number>, tie_word_embeddings };
+  const own = { tie_word_embeddings, architecture: "llama" as const };
+  const shape = { ...rest, ...numbers as Record<keyof typeof numbers, number>, ...own };
   return { ok: true, value: { shape, vocabSize, positionsMax } };
 }
 
@@ -67,18 +45,6 @@ const HF_NAMES: Readonly<Record<string, string>> = {
 
 /** What this model has that ours has not, in words; null if nothing. */
 function foreignFeature(json: Record<string, unknown>): string | null {
-  const { architectures, model_type } = json;
-  const named = Array.isArray(architectures)
-    ? architectures[0]
-    : model_type === MODEL_TYPE
-    ? ARCHITECTURE
-    : model_type;
-  if (named !== ARCHITECTURE) {
-    return `the architecture is ${shown(named)}; only ${ARCHITECTURE} can be imported`;
-  }
-  if (json.quantization_config != null) {
-    return "the weights are quantised (quantization_config); import the model's f32, f16 or bf16 weights";
-  }
   for (const name of ["attention_bias", "mlp_bias"]) {
     if (json[name] === true) return `${name} is true; our layers have no biases`;
   }
@@ -102,21 +68,4 @@ function scaledRotary(json: Record<string, unknown>): string | null {
 
 function thetaOf({ rope_theta, rope_parameters: rope }: Record<string, unknown>): unknown {
   return rope_theta ?? (isRecord(rope) ? rope.rope_theta : undefined) ?? 10_000;
-}
-
-function whole(json: Record<string, unknown>, name: string, absent: number | null = null): number | null {
-  const value = json[name] ?? absent;
-  return typeof value === "number" && Number.isSafeInteger(value) && value > 0 ? value : null;
-}
-
-function positive(value: unknown): number | null {
-  return typeof value === "number" && value > 0 && value < Infinity ? value : null;
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function shown(value: unknown): string {
-  return (JSON.stringify(value) ?? "missing").slice(0, 60);
 }

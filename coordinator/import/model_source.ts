@@ -16,9 +16,6 @@ const TOKENIZER_BYTES_MAX = 64 << 20;
 /** A model of more files would keep more of them open than a process may. */
 const SHARDS_MAX = 256;
 
-/** Where transformers' older versions kept the rotary frequencies, which follow from the configuration. */
-const DERIVED = /^model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq$/;
-
 export class ModelSource {
   readonly #folder: string;
   readonly #files: TensorFile[];
@@ -60,11 +57,14 @@ export class ModelSource {
    * configuration. Told from the headers, so that no memory is taken for a model that is not there.
    * @throws {ShoalError} bad-model naming the first that is missing, does not fit, or would be left out.
    */
-  check(wanted: readonly { name: string; shape: readonly number[] }[], optional: ReadonlySet<string>): void {
+  check(
+    wanted: readonly { name: string; shape: readonly number[] }[],
+    { optional, derived }: { optional: ReadonlySet<string>; derived: RegExp },
+  ): void {
     for (const { name, shape } of wanted) this.#fileOf(name).check(name, shape);
     const known = new Set(wanted.map(({ name }) => name));
     const foreign = [...this.#places.keys()].find((name) =>
-      !known.has(name) && !optional.has(name) && !DERIVED.test(name)
+      !known.has(name) && !optional.has(name) && !derived.test(name)
     );
     if (foreign === undefined) return;
     const shown = JSON.stringify(foreign).slice(0, 100);
@@ -72,6 +72,10 @@ export class ModelSource {
       this.#folder,
       `tensor ${shown} has no place in our model, which would not be the same without it`,
     );
+  }
+
+  has(name: string): boolean {
+    return this.#places.has(name);
   }
 
   #fileOf(name: string): TensorFile {

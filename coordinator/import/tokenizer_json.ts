@@ -18,7 +18,7 @@ export function readTokenizerJson(text: string, rows: number): Result<ImportedTo
   if (rows > VOCAB_MAX) {
     return refuse(
       "bad-model",
-      `vocab_size is ${rows}; tokens have 16 bits here, so at most ${VOCAB_MAX} are possible`,
+      `vocab_size is ${rows}; at most ${VOCAB_MAX} are possible`,
     );
   }
   const json = parse(text);

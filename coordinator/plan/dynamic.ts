@@ -177,15 +177,16 @@ function holdersOf(stages: readonly SimulatedStage[]): Map<number, number>[] {
 /** Handles everything of the earliest time together, then lets idle devices decide with all of it known. */
 function advance(run: Run): void {
   const now = run.events[0]!.time;
-  const touched = new Set<number>();
+  const touched: number[] = [];
   while (run.events.length > 0 && run.events[0]!.time <= now + TIME_EPSILON) {
     const event = takeFirst(run.events);
     const instance = run.instances[event.instance]!;
-    touched.add(instance.device);
+    if (!touched.includes(instance.device)) touched.push(instance.device);
     if ("end" in event.what) endOp(run, instance, event.what.end);
     else arrive(instance.progress, event.what);
   }
-  for (const device of [...touched].sort((a, b) => a - b)) startIfIdle(run, device, now);
+  if (touched.length > 1) touched.sort((a, b) => a - b);
+  for (const device of touched) startIfIdle(run, device, now);
 }
 
 function arrive(

@@ -34,15 +34,18 @@ export interface Stretch {
 /** Links that cost nothing; what the papers' formulas assume. */
 export const NO_NETWORK: Network = { latency: 0, transfer: 0, mode: "duplex" };
 
+/** Devices are numbered below this, or two wires would share one number. */
+const DEVICES_MAX = 2 ** 20;
+
 const NO_STRETCH: Stretch = { latency: 1, transfer: 1 };
 
 export function createWires(network: Network): Wires {
-  const freeAt = new Map<string, number>();
+  const freeAt = new Map<number, number>();
   const of = (value: PerLink, from: number, to: number) =>
     typeof value === "number" ? value : value(from, to);
   return {
     send(from, to, time, stretch = NO_STRETCH) {
-      const wire = network.mode === "duplex" ? `${from}>${to}` : `>${to}`;
+      const wire = network.mode === "duplex" ? from * DEVICES_MAX + to : to;
       const latency = of(network.latency, from, to) * stretch.latency;
       const occupied = network.mode === "stop-and-wait" ? latency : 0;
       const transfer = of(network.transfer, from, to) * stretch.transfer;

@@ -51,10 +51,16 @@ export function roomiest(capacities: readonly Capacity[], stages: number, layers
   );
   // Whoever stands at an end gives up a place in the middle, so all pairs of ends are tried.
   if (stages < 2) return best;
+  const between = order.slice(0, stages - 2).reduce((sum, peer) => sum + capacities[peer]!.middle, 0);
   for (const [first, head] of capacities.entries()) {
     if (head.first === 0) continue;
     for (const [last, tail] of capacities.entries()) {
       if (first === last || tail.last === 0) continue;
+      if (head.first + tail.last + between <= best.layers) {
+        // Not more, even with the roomiest of all between them.
+        if (best.layers >= layers) return best;
+        continue;
+      }
       let sum = head.first + tail.last;
       let taken = 2;
       for (const peer of order) {

@@ -6,6 +6,7 @@
 // to the end and back, K_s the micro-batches in flight that its memory allows (no bound if all N fit), y_s the exchange of sums.
 import { stageLayout } from "../../peer/model/layout.ts";
 import type { CodecId, RecomputeId, StageSpec } from "../../peer/wire/run.ts";
+import { type Hop, PlannerLinks } from "./planner_links.ts";
 import { bestShares, bytesBySlots, fastest, headWork } from "./planner_shares.ts";
 import type { EngineSpeed, HolderRun, PlanRequest } from "./planner_types.ts";
 
@@ -47,13 +48,6 @@ export interface GroupStage {
   sync: number;
 }
 
-export interface Hop {
-  /** Mean seconds of an activation one way and its gradient back. */
-  round: number;
-  /** Busiest link's seconds per micro-batch. */
-  pace: number;
-}
-
 export interface LayoutCost {
   seconds: number;
   /** Slowest pace, and the stage that sets it. */
@@ -75,18 +69,12 @@ export class CostModel {
   /** Work of the head in layers. */
   readonly headLayers: number;
   readonly modes: readonly RecomputeId[];
-  /** Some link was not measured. */
-  readonly doubtful: boolean = false;
-  readonly #latency: Float64Array;
-  readonly #rate: Float64Array;
-  /** Of a pair as neighbours: seconds of a tensor there and one back, and of the slower of the two on its link. */
-  readonly #pairRound: Float64Array;
-  readonly #pairBusy: Float64Array;
+  readonly #links: PlannerLinks;
   readonly #gradientBytes = new Map<string, number>();
   readonly #memory = new Map<string, (slots: number) => number>();
-  readonly #slots = new Map<number, number>();
-  readonly #uplinks = new WeakMap<readonly number[], number>();
-  readonly #hops = new WeakMap<readonly number[], WeakMap<readonly number[], Hop>>();
+  /** One more than the slots; 0 while they were not asked for. */
+  readonly #slots: Int32Array;
+  readonly #stages = new Map<string, GroupStage | null>();
 
   constructor(request: PlanRequest) {
     const { spec, config, peers } = request;
@@ -97,33 +85,16 @@ export class CostModel {
     this.engines = peers.map((peer) => fastest(peer.id, peer.engines));
     this.headLayers = headWork(spec);
     this.modes = config.recompute === "auto" ? RECOMPUTE_MODES : [config.recompute];
-    this.#latency = new Float64Array(peers.length ** 2).fill(Infinity);
-    this.#rate = new Float64Array(peers.length ** 2);
-    for (const [i, from] of peers.entries()) {
-      for (const [j, to] of peers.entries()) {
-        const link = i === j ? { latency: 0, bytesPerS: Infinity } : request.link(from.id, to.id);
-        if (link === null) continue;
-        this.#latency[i * peers.length + j] = link.latency;
-        this.#rate[i * peers.length + j] = link.bytesPerS;
-        if ((link.latencyMost ?? 0) > link.latency) this.doubtful = true;
-      }
-    }
-    this.#pairRound = new Float64Array(peers.length ** 2);
-    this.#pairBusy = new Float64Array(peers.length ** 2);
-    this.#measurePairs();
+    this.#slots = new Int32Array(peers.length * (this.layers + 1) * 4 * RECOMPUTE_MODES.length);
+    this.#links = new PlannerLinks(request, {
+      forward: this.boundaryBytes(config.codec_forward),
+      backward: this.boundaryBytes(config.codec_backward),
+    });
   }
 
-  #measurePairs(): void {
-    const { codec_forward, codec_backward } = this.request.config;
-    for (let i = 0; i < this.peers; i++) {
-      for (let j = 0; j < this.peers; j++) {
-        const activation = this.transfer(i, j, codec_forward);
-        const gradient = this.transfer(j, i, codec_backward);
-        const round = this.latency(i, j) + activation + this.latency(j, i) + gradient;
-        this.#pairRound[i * this.peers + j] = round;
-        this.#pairBusy[i * this.peers + j] = Math.max(activation, gradient);
-      }
-    }
+  /** Some link was not measured. */
+  get doubtful(): boolean {
+    return this.#links.doubtful;
   }
 
   stageSpec(first: number, end: number, index = 0): StageSpec {
@@ -162,18 +133,11 @@ export class CostModel {
 
   /** Whether nothing tells the links of two peers apart, those between the two included. */
   sameLinks(a: number, b: number): boolean {
-    const same = (i: number, j: number) =>
-      this.#latency[i] === this.#latency[j] && this.#rate[i] === this.#rate[j];
-    for (let k = 0; k < this.peers; k++) {
-      if (k === a || k === b) continue;
-      const [from, to] = [k * this.peers, k];
-      if (!same(a * this.peers + to, b * this.peers + to) || !same(from + a, from + b)) return false;
-    }
-    return same(a * this.peers + b, b * this.peers + a);
+    return this.#links.same(a, b);
   }
 
   latency(from: number, to: number): number {
-    return this.#latency[from * this.peers + to]!;
+    return this.#links.latency(from, to);
   }
 
   /** The longest that it may turn out to be. */
@@ -185,7 +149,15 @@ export class CostModel {
 
   /** Seconds of one boundary tensor on a link; `forward` names the codec. */
   transfer(from: number, to: number, codec: CodecId): number {
-    return this.boundaryBytes(codec) / this.#rate[from * this.peers + to]!;
+    return this.boundaryBytes(codec) / this.#links.rate(from, to);
+  }
+
+  /** Of all links between two groups, both ways. */
+  slowestRate(before: readonly number[], after: readonly number[]): number {
+    const rates = before.flatMap((i) =>
+      after.flatMap((j) => [this.#links.rate(i, j), this.#links.rate(j, i)])
+    );
+    return Math.min(...rates);
   }
 
   boundaryBytes(codec: CodecId): number {
@@ -213,11 +185,10 @@ export class CostModel {
     const ends = Number(first === 0) + 2 * Number(end === this.layers);
     const mode = RECOMPUTE_MODES.indexOf(recompute);
     const key = ((peer * (this.layers + 1) + end - first) * 4 + ends) * RECOMPUTE_MODES.length + mode;
-    let slots = this.#slots.get(key);
-    if (slots === undefined) {
-      slots = this.#searchSlots(peer, { first, end }, recompute);
-      this.#slots.set(key, slots);
-    }
+    const known = this.#slots[key]!;
+    if (known > 0) return known - 1;
+    const slots = this.#searchSlots(peer, { first, end }, recompute);
+    this.#slots[key] = slots + 1;
     return slots;
   }
 
@@ -245,8 +216,18 @@ export class CostModel {
     return bytes;
   }
 
-  /** The group on these layers, or null if some member's memory cannot hold them, or if it may not be on its own. */
+  /**
+   * The group on these layers, or null if some member's memory cannot hold them, or if it may not be on its own. Remembered: a
+   * local search comes upon the same group again after every move that leaves it alone.
+   */
   stage(peers: readonly number[], first: number, end: number): GroupStage | null {
+    const key = String.fromCharCode(first, end, ...peers);
+    let stage = this.#stages.get(key);
+    if (stage === undefined) this.#stages.set(key, stage = this.#groupStage(peers, first, end));
+    return stage;
+  }
+
+  #groupStage(peers: readonly number[], first: number, end: number): GroupStage | null {
     const { hiddenAlone = true, peers: known } = this.request;
     if (!hiddenAlone && peers.every((peer) => known[peer]!.hidden)) return null;
     const options: StageOption[] = [];
@@ -292,52 +273,12 @@ export class CostModel {
     const sent = peers.length < BUTTERFLY_REPLICAS
       ? (holders - 1) * bytes
       : (peers.length - 1 + holders - 1) / peers.length * bytes;
-    return sent / this.#uplink(peers);
-  }
-
-  /**
-   * The slowest link between two of a group; of a lone holder, its fastest link to anyone, where its shadow will be.
-   * Remembered by the group, since most moves leave most groups as they are.
-   */
-  #uplink(group: readonly number[]): number {
-    let rate = this.#uplinks.get(group);
-    if (rate !== undefined) return rate;
-    const alone = group.length === 1;
-    rate = alone ? 0 : Infinity;
-    for (const i of group) {
-      for (let k = 0; k < (alone ? this.peers : group.length); k++) {
-        const j = alone ? k : group[k]!;
-        const between = this.#rate[i * this.peers + j]!;
-        if (i !== j) rate = alone ? Math.max(rate, between) : Math.min(rate, between);
-      }
-    }
-    // Whoever reaches nobody has no shadow to send to.
-    if (rate === 0 && alone) rate = Infinity;
-    this.#uplinks.set(group, rate);
-    return rate;
+    return sent / this.#links.uplink(peers);
   }
 
   /** Between two neighbouring groups; the codecs are the configuration's. */
   hop(before: readonly number[], after: readonly number[]): Hop {
-    let known = this.#hops.get(before);
-    if (known === undefined) this.#hops.set(before, known = new WeakMap());
-    let hop = known.get(after);
-    if (hop === undefined) known.set(after, hop = this.#measureHop(before, after));
-    return hop;
-  }
-
-  #measureHop(before: readonly number[], after: readonly number[]): Hop {
-    let sum = 0;
-    let busiest = 0;
-    for (const i of before) {
-      for (const j of after) {
-        const pair = i * this.peers + j;
-        sum += this.#pairRound[pair]!;
-        busiest = Math.max(busiest, this.#pairBusy[pair]!);
-      }
-    }
-    const pairs = before.length * after.length;
-    return { round: sum / pairs, pace: busiest / pairs };
+    return this.#links.hop(before, after);
   }
 
   /** The model's cost of a whole layout, each stage at the option that suits it best. */

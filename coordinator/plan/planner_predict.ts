@@ -6,6 +6,7 @@ import { type SimulatedStage, simulatePipeline } from "./dynamic.ts";
 import type { Network } from "./network.ts";
 import type { CostModel, GroupStage, StageOption } from "./planner_model.ts";
 import type { Candidate } from "./planner_search.ts";
+import { FinishQueue } from "./planner_shares.ts";
 import type { BoundaryCodecs } from "./planner_types.ts";
 import type { Jitter, Simulation } from "./simulate.ts";
 
@@ -154,18 +155,23 @@ function flightsOf(
   return flights;
 }
 
+/** By option, which belongs to one group and its layers: most moves of a search leave most groups as they are. */
+const known = new WeakMap<StageOption, number[][]>();
+
 /** Micro-batches one by one to whoever would finish first, so that neighbours interleave; counts as in the option. */
 function dealt(model: CostModel, stage: GroupStage, option: StageOption): number[][] {
+  const before = known.get(option);
+  if (before !== undefined) return before;
   const seconds = stage.peers.map((peer) => model.seconds(peer, stage.first, stage.end, option.recompute));
   const shares: number[][] = seconds.map(() => []);
+  const queue = new FinishQueue(seconds, seconds.map(() => 0));
+  const full = (member: number) => shares[member]!.length >= option.shares[member]!;
+  shares.forEach((_, member) => full(member) && queue.close(member));
   for (let m = 0; m < model.N; m++) {
-    let next = -1;
-    for (let i = 0; i < shares.length; i++) {
-      if (shares[i]!.length >= option.shares[i]!) continue;
-      const finish = (shares[i]!.length + 1) * seconds[i]!;
-      if (next < 0 || finish < (shares[next]!.length + 1) * seconds[next]!) next = i;
-    }
+    const next = queue.take();
     shares[next]!.push(m);
+    if (full(next)) queue.close(next);
   }
+  known.set(option, shares);
   return shares;
 }

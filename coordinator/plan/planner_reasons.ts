@@ -1,6 +1,7 @@
 // Why a plan is as it is, in sentences that a person can act on, and the batch size that would suit it better. Pure; it
 // decides nothing.
 import { megabytes, plural } from "./planner_feasible.ts";
+import { codecReasons } from "./planner_codecs.ts";
 import type { CostModel } from "./planner_model.ts";
 import type { Settled } from "./planner.ts";
 import type { HolderStages } from "./planner_shadows.ts";
@@ -26,6 +27,7 @@ export function reasonsFor(settled: Settled, holders: HolderStages): string[] {
     ...holders.unprotected.slice(0, SENTENCES_MAX).map(({ stage, bytes }) =>
       `Stage ${stage} has no second holder: nobody has the ${megabytes(bytes)} left that it takes.`
     ),
+    ...codecReasons(model, settled.candidate, settled.codecs),
     ...idle(settled),
   ];
 }

@@ -38,7 +38,7 @@ export function holderStages(model: CostModel, prediction: Prediction, held: Hel
     const replicas = stage.peers.flatMap((peer, i) =>
       shares[i]!.length === 0
         ? []
-        : [{ peer: peers[peer]!.id, engine: model.engines[peer]!.engine, microBatches: shares[i]! }]
+        : [{ peer: peers[peer]!.id, engine: model.engines[peer]!.engine, microBatches: [...shares[i]!] }]
     );
     const { first, end } = stage;
     return { ...model.stageSpec(first, end, index), replicas, shadows: [], inflight, recompute, bytes: most };

@@ -19,16 +19,63 @@ export function bestShares(seconds: readonly number[], N: number): number[] {
     left -= share;
     return share;
   });
-  for (; left > 0; left--) {
-    let first = 0;
-    let finish = Infinity;
-    for (let i = 0; i < shares.length; i++) {
-      const time = (shares[i]! + 1) * seconds[i]!;
-      if (time < finish) [first, finish] = [i, time];
-    }
-    shares[first]!++;
-  }
+  const queue = new FinishQueue(seconds, shares);
+  for (; left > 0; left--) shares[queue.take()]!++;
   return shares;
+}
+
+/**
+ * Who would finish one more micro-batch first, again and again: of several, the first in the list. A binary heap, since hundreds
+ * of members get hundreds of micro-batches.
+ */
+export class FinishQueue {
+  readonly #seconds: readonly number[];
+  /** Micro-batches of each member so far, and when it would be done with one more. */
+  readonly #counts: number[];
+  readonly #finish: number[];
+  readonly #heap: number[];
+
+  /** `counts`: micro-batches that each has already. */
+  constructor(seconds: readonly number[], counts: readonly number[]) {
+    this.#seconds = seconds;
+    this.#counts = [...counts];
+    this.#finish = seconds.map((t, i) => (counts[i]! + 1) * t);
+    this.#heap = seconds.map((_, i) => i);
+    for (let at = (this.#heap.length >> 1) - 1; at >= 0; at--) this.#sink(at);
+  }
+
+  /** The member, which then has one more. */
+  take(): number {
+    const member = this.#heap[0]!;
+    this.#finish[member] = (++this.#counts[member]! + 1) * this.#seconds[member]!;
+    this.#sink(0);
+    return member;
+  }
+
+  /** The member that is first gets no more. */
+  close(member: number): void {
+    this.#finish[member] = Infinity;
+    this.#sink(this.#heap.indexOf(member));
+  }
+
+  #sink(start: number): void {
+    const heap = this.#heap;
+    const moved = heap[start]!;
+    let at = start;
+    for (;;) {
+      let child = 2 * at + 1;
+      if (child + 1 < heap.length && this.#before(heap[child + 1]!, heap[child]!)) child++;
+      if (child >= heap.length || !this.#before(heap[child]!, moved)) break;
+      heap[at] = heap[child]!;
+      at = child;
+    }
+    heap[at] = moved;
+  }
+
+  #before(a: number, b: number): boolean {
+    const [x, y] = [this.#finish[a]!, this.#finish[b]!];
+    return x < y || (x === y && a < b);
+  }
 }
 
 /**

@@ -1,7 +1,7 @@
 // What the planner is asked and what it answers, as plain data and two questions that the caller answers (links, memory).
 // No behaviour here. Every time is in seconds, every size in bytes, unless a name says otherwise.
 import type {
-  CodecId,
+  BoundaryCodecs,
   ModelSpec,
   RecomputeId,
   RunConfig,
@@ -55,7 +55,7 @@ export interface PlanRequest {
   memory(stage: StageSpec, run: HolderRun, engine: string): number;
   /** Default: the configuration's. auto: the fastest of all that peers run, by simulation. */
   schedule?: ScheduleId | "auto";
-  /** auto: per boundary, the finer codec where the link has room for it. Default: the configuration's. */
+  /** auto: per boundary and direction, the finer codec where the link has room for it. Default: the configuration's. */
   codecs?: "auto";
   /** Seconds from the last sum to the commit: round trip to the coordinator, clip, AdamW. Default 0. */
   commitSeconds?: number;
@@ -88,11 +88,7 @@ export interface PlannedStage extends StageSpec {
   bytes: number;
 }
 
-/** Boundary tensors between two neighbouring stages. */
-export interface BoundaryCodecs {
-  forward: CodecId;
-  backward: CodecId;
-}
+export type { BoundaryCodecs };
 
 export interface Plan {
   kind: "plan";

@@ -1,6 +1,5 @@
-// A plan as a view: what peers execute. Pure; loses what a view has no room for (spares, reasons, a codec per boundary).
-import type { CodecId, StagePlan, View } from "../../peer/wire/run.ts";
-import { BYTES_PER_VALUE } from "./planner_model.ts";
+// A plan as a view: what peers execute. Pure; loses what a view has no room for (spares, reasons).
+import type { StagePlan, View } from "../../peer/wire/run.ts";
 import type { BoundaryCodecs, Plan } from "./planner_types.ts";
 
 export interface ViewOptions {
@@ -8,7 +7,7 @@ export interface ViewOptions {
   /** Generation with which this cut of the layers began. Default: gen. */
   cut?: number;
   baseStep: number;
-  /** Of a plan without boundaries. */
+  /** The configuration's; boundaries that have others are listed. */
   codecs: BoundaryCodecs;
 }
 
@@ -28,12 +27,11 @@ export function viewOf(plan: Plan, options: ViewOptions): View {
   return {
     ...{ gen: options.gen, cut: options.cut ?? options.gen, baseStep: options.baseStep },
     ...{ stages, schedule: plan.schedule },
-    // One codec for all boundaries: the one that the slowest of them needs.
-    codecForward: coarsest(plan.codecs.map(({ forward }) => forward), options.codecs.forward),
-    codecBackward: coarsest(plan.codecs.map(({ backward }) => backward), options.codecs.backward),
+    ...{ codecForward: options.codecs.forward, codecBackward: options.codecs.backward },
+    ...(plan.codecs.every((codecs) => isSame(codecs, options.codecs)) ? {} : { codecs: plan.codecs }),
   };
 }
 
-function coarsest(codecs: readonly CodecId[], otherwise: CodecId): CodecId {
-  return codecs.toSorted((a, b) => BYTES_PER_VALUE[a] - BYTES_PER_VALUE[b])[0] ?? otherwise;
+function isSame(a: BoundaryCodecs, b: BoundaryCodecs): boolean {
+  return a.forward === b.forward && a.backward === b.backward;
 }

@@ -1,6 +1,7 @@
 // A view holds what the plan says, in the form that peers execute.
 import assert from "node:assert/strict";
 import { progressFromView } from "../../peer/schedule/executor.ts";
+import { codecsAfter } from "../../peer/wire/view.ts";
 import { equalPeers } from "../../test/support/swarm_requests.ts";
 import { plan as planFor } from "./planner.ts";
 import type { PlannedStage } from "./planner_types.ts";
@@ -30,15 +31,19 @@ Deno.test("stages, shares, shadows and caps are the plan's, and peers can start 
   }
 });
 
-Deno.test("a view's one codec is the coarsest of its boundaries; without boundaries the run's", () => {
+Deno.test("a view names the run's codecs, and each boundary's where one has others", () => {
   const plan = planFor(equalPeers([5]));
   assert.ok(plan.kind === "plan");
   const options = { gen: 1, cut: 1, baseStep: 0, codecs: CODECS };
-  assert.deepEqual(codecsOf(viewOf(plan, options)), ["i8b64", "f16s"]);
+  assert.deepEqual(codecsOf(viewOf(plan, options)), ["i8b64", "f16s", undefined]);
+  const plain = { ...plan, codecs: [CODECS, CODECS] };
+  assert.deepEqual(codecsOf(viewOf(plain, options)), ["i8b64", "f16s", undefined]);
   const codecs = [{ forward: "f16s", backward: "raw32" }, { forward: "i8b64", backward: "f16s" }] as const;
-  assert.deepEqual(codecsOf(viewOf({ ...plan, codecs: [...codecs] }, options)), ["i8b64", "f16s"]);
+  const mixed = viewOf({ ...plan, codecs: [...codecs] }, options);
+  assert.deepEqual(codecsOf(mixed), ["i8b64", "f16s", codecs]);
+  assert.deepEqual([0, 1].map((boundary) => codecsAfter(mixed, boundary)), codecs);
 });
 
-function codecsOf({ codecForward, codecBackward }: ReturnType<typeof viewOf>): string[] {
-  return [codecForward, codecBackward];
+function codecsOf({ codecForward, codecBackward, codecs }: ReturnType<typeof viewOf>) {
+  return [codecForward, codecBackward, codecs];
 }

@@ -3,7 +3,7 @@
 // everything is written and synced under a temporary name first, so a crash or a full disk leaves the previous one.
 import { createHash } from "node:crypto";
 import { basename, dirname, join } from "node:path";
-import { paramCount, stageLayout, wholeModel } from "../../peer/model/layout.ts";
+import { isGpt2, paramCount, stageLayout, wholeModel } from "../../peer/model/layout.ts";
 import { decodeSafetensors, type TensorMap } from "../../peer/model/safetensors.ts";
 import { encodeWeights, llamaConfig, mergeStates, type StageState } from "../../peer/model/state_file.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
@@ -23,7 +23,7 @@ export type { CheckpointManifest, ManifestInput } from "./checkpoint_manifest.ts
 export const MANIFEST_NAME = "manifest.json";
 /** Checkpoints kept by default; without a limit a long run fills the disk. */
 const KEEP_DEFAULT = 3;
-/** A longer manifest is not ours; the vocabulary's 65,536 characters need about 1 MiB. */
+/** A longer manifest is not ours; the names of the largest vocabularies need about 5 MiB. */
 const MANIFEST_BYTES_MAX = 16 << 20;
 /** Names that Hugging Face's tools look for; the shards themselves are named by stageFileName. */
 const LLAMA_CONFIG_NAME = "config.json";
@@ -72,7 +72,7 @@ export function stageFileName(index: number, count: number): string {
 }
 
 /**
- * Writes a checkpoint and removes the oldest beyond `keep`. Adds config.json and a shard index, with which
+ * Writes a checkpoint and removes the oldest beyond `keep`. To a Llama's it adds config.json and a shard index, with which
  * transformers' LlamaForCausalLM loads the folder. Returns the folder's path.
  * @throws {ShoalError} storage-full if the disk is full (earlier checkpoints stay); bad-checkpoint for unusable content.
  */
@@ -257,6 +257,8 @@ function descriptions(
     if (shard === undefined) throw bad(path, `no file contains tensor ${name}`);
     return [name, shard];
   });
+  // A GPT-2's shards have names and shapes of ours, which no other tool reads: it is exported for them (docs/export.md).
+  if (isGpt2(spec)) return [];
   const index = {
     metadata: { total_size: 4 * paramCount(spec) },
     weight_map: Object.fromEntries(weightMap),

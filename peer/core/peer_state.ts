@@ -210,6 +210,8 @@ export interface Instance {
   /** First step whose total is still in this holder's log. */
   oldest: number;
   work: StepWork | null;
+  /** With the schedule 2bw: the step after that of `work`, as long as it is not this one's turn. Nothing is summed of it yet. */
+  ahead: StepWork | null;
   evaluation: Evaluation | null;
   applying: boolean;
   /** The hash that the coordinator named for a step which this instance has not reached yet. */

@@ -3,7 +3,7 @@
 // it is given; sends nothing that a data dependency does not ask for.
 import type { Pass } from "../wire/control.ts";
 import { assert } from "../wire/errors.ts";
-import { ownerOf, roundOrder } from "../wire/view.ts";
+import { isDelayed, ownerOf, roundOrder } from "../wire/view.ts";
 import {
   activationArrived,
   dueRank,
@@ -32,14 +32,33 @@ type OpJob = Job & { job: "op" };
 export function beginIfDue(state: PeerState, instance: Instance, out: PeerEffect[]): void {
   const { open } = state;
   const { step, work } = instance;
-  if (step === null || instance.applying || work?.step === step) return;
+  if (step === null || instance.applying) return;
+  if (work?.step === step) return beginAheadIfDue(state, instance);
   const behind = step < state.committed;
-  if (!behind && open?.step !== step) return;
+  if (!behind && !isOpen(state, step)) return;
   if (!behind && open?.pass === "eval") return beginEvaluation(state, instance, out);
   instance.evaluation = null;
-  instance.work = createWork(state, instance, { step, compute: !behind });
+  const begun = instance.ahead?.step === step ? instance.ahead : null;
+  instance.work = begun ?? createWork(state, instance, { step, compute: !behind });
+  instance.ahead = null;
   out.push({ do: "begin", stage: instance.plan.index, pass: "train", step });
   forgetBefore(state, instance, roundOrder("train", step));
+  for (const frame of state.arrived) deliver(state, instance, frame);
+}
+
+/** With the schedule 2bw the step before the one that was opened last may be open, too. */
+function isOpen({ open, view }: PeerState, step: number): boolean {
+  if (open === null) return false;
+  return open.step === step || (isDelayed(view!) && open.pass === "train" && open.step === step + 1);
+}
+
+/** The step after the instance's own, if it is open and not committed yet: its weights are there, since they are a step older. */
+function beginAheadIfDue(state: PeerState, instance: Instance): void {
+  const { open, committed, view } = state;
+  const step = instance.step! + 1;
+  if (instance.ahead !== null || instance.microBatches.length === 0 || !isDelayed(view!)) return;
+  if (open?.pass !== "train" || open.step < step || step < committed) return;
+  instance.ahead = createWork(state, instance, { step, compute: true });
   for (const frame of state.arrived) deliver(state, instance, frame);
 }
 
@@ -93,16 +112,21 @@ export function deliver(state: PeerState, instance: Instance, frame: Arrived): v
     if (frame.gen === evaluation.gen) evaluation.ready.push(frame.microBatch);
     return;
   }
+  const { ahead } = instance;
+  if (ahead !== null && frame.order === roundOrder("train", ahead.step)) deliverBoundary(ahead, frame);
   if (work === null || frame.order !== roundOrder("train", work.step)) return;
-  if (frame.kind === "activation" && work.progress !== null) {
-    activationArrived(work.progress, frame.microBatch);
-  } else if (frame.kind === "gradient" && work.progress !== null) {
-    gradientArrived(work.progress, frame.microBatch);
-  } else if (frame.gen !== state.gen) return;
-  else if (frame.kind === "part") work.parts.push({ from: frame.from, gen: frame.gen, set: frame.set });
+  if (deliverBoundary(work, frame) || frame.gen !== state.gen) return;
+  if (frame.kind === "part") work.parts.push({ from: frame.from, gen: frame.gen, set: frame.set });
   else if (frame.kind === "shard") {
     work.shards.push({ from: frame.from, gen: frame.gen, index: frame.microBatch });
   } else if (frame.kind === "tied") work.tiedFrom = { from: frame.from, gen: frame.gen };
+}
+
+/** Whether it was a boundary tensor, and so none of the step's sums. */
+function deliverBoundary({ progress }: StepWork, { kind, microBatch }: Arrived): boolean {
+  if (kind === "activation" && progress !== null) activationArrived(progress, microBatch);
+  if (kind === "gradient" && progress !== null) gradientArrived(progress, microBatch);
+  return kind === "activation" || kind === "gradient";
 }
 
 /** The next operation of this peer, or null while everything waits for a frame. */
@@ -117,9 +141,21 @@ export function chooseOp(state: PeerState): OpJob | null {
     const next = evaluation ?? nextTraining(instance, due);
     const pass = evaluation === null ? "train" as const : "eval" as const;
     if (next !== null) found.push({ ...base, pass, stage, ...next, ...scaleOf(state, stage, pass) });
+    const later = nextAhead(instance);
+    if (later !== null) found.push({ ...base, pass: "train", stage, ...later });
   }
-  found.sort((a, b) => KIND_RANK[a.kind] - KIND_RANK[b.kind] || a.microBatch - b.microBatch);
+  // Of two open steps the older one is the more urgent: the next but one is opened when it is committed.
+  const delayed = state.view !== null && isDelayed(state.view);
+  const since = (op: OpJob) => delayed ? op.step : 0;
+  found.sort((a, b) =>
+    KIND_RANK[a.kind] - KIND_RANK[b.kind] || since(a) - since(b) || a.microBatch - b.microBatch
+  );
   return found[0] ?? null;
+}
+
+function nextAhead({ ahead }: Instance): (NextOp & { step: number }) | null {
+  const next = ahead?.progress ? nextOp(ahead.progress) : null;
+  return next === null ? null : { ...next, step: ahead!.step };
 }
 
 /** The loss scale is a training round's, and said when it is opened. */
@@ -154,26 +190,43 @@ export interface OpEnd {
 /** Marks a finished operation and derives its communication from the data dependencies. */
 export function finishOp(state: PeerState, end: OpEnd): void {
   const { instance, job, result, out } = end;
-  const { work, evaluation } = instance;
+  const { evaluation } = instance;
   if (job.pass === "eval") {
     if (evaluation?.step === job.step && evaluation.gen === job.gen) finishEvaluation(state, end);
     return;
   }
+  const work = workOf(instance, job.step);
   // The step may have been committed without this operation, or the instance be another one by now.
-  if (work === null || work.step !== job.step || work.progress === null || instance.applying) return;
+  if (work === null || work.progress === null || (work === instance.work && instance.applying)) return;
   opDone(work.progress, { kind: job.kind, microBatch: job.microBatch });
   if (job.kind === "F" && result.loss !== undefined) work.losses[job.microBatch] = result.loss;
   if (job.kind === "F" && work.takenOver.includes(job.microBatch)) state.recomputed++;
-  const frame = boundaryFrame(state, { instance, kind: job.kind, microBatch: job.microBatch });
+  const frame = boundaryFrame(state, {
+    instance,
+    kind: job.kind,
+    microBatch: job.microBatch,
+    step: work.step,
+  });
   if (frame !== null) out.push({ do: "send", frame });
+}
+
+function workOf({ work, ahead }: Instance, step: number): StepWork | null {
+  return [work, ahead].find((it) => it?.step === step) ?? null;
 }
 
 /** The frame with an operation's result for the neighbour stage; null if there is none. */
 export function boundaryFrame(
   state: PeerState,
-  what: { instance: Instance; kind: "F" | "B" | "W"; microBatch: number; recovery?: boolean },
+  what: {
+    instance: Instance;
+    kind: "F" | "B" | "W";
+    microBatch: number;
+    /** Default: the instance's own. */
+    step?: number;
+    recovery?: boolean;
+  },
 ): FrameOut | null {
-  const { instance, kind, microBatch, recovery = false } = what;
+  const { instance, kind, microBatch, step = instance.step!, recovery = false } = what;
   const stage = instance.plan.index;
   const toStage = stage + (kind === "F" ? 1 : -1);
   const target = state.view!.stages[toStage];
@@ -188,7 +241,7 @@ export function boundaryFrame(
       gen: state.gen,
       pass: "train",
     },
-    ...{ step: instance.step!, fromStage: stage, toStage, microBatch, set: [], range: null, recovery },
+    ...{ step, fromStage: stage, toStage, microBatch, set: [], range: null, recovery },
   };
 }
 

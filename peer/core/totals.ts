@@ -20,6 +20,9 @@ export function advanceTotal(state: PeerState, instance: Instance, out: PeerEffe
   const commit = state.commits[work.step];
   // What is still to be computed of a committed step is needed by nobody.
   if (commit !== undefined) work.progress = null;
+  if (instance.ahead !== null && state.commits[instance.ahead.step] !== undefined) {
+    instance.ahead.progress = null;
+  }
   const own = commit === undefined && isShareDone(instance);
   if (own) {
     tellLosses(state, instance, out);

@@ -2,6 +2,7 @@
 // meant for large models. Parameters and weight gradients are f32, and so are activations between layers: the same
 // micro-batch always gives the same bits, whichever peer computes it and (untied, codec raw32) wherever the model is cut.
 import { decodeTensor, encodeTensor } from "../codec/codec.ts";
+import { BoundaryTimes } from "./boundary_times.ts";
 import { cpuMemory } from "../model/cpu_memory.ts";
 import { stageLayout } from "../model/layout.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
@@ -25,6 +26,7 @@ export function createCpuEngine(build: StageBuild): StageEngine {
 
 class CpuEngine implements StageEngine {
   readonly name = "cpu (double precision)";
+  readonly boundary = new BoundaryTimes();
   readonly #build: StageBuild;
   readonly #shape: StageShape;
   readonly #memory: StageMemory;
@@ -83,7 +85,8 @@ class CpuEngine implements StageEngine {
       const dOutput = this.#readGradient(gradient);
       const { dInput, pending } = stageInputGrad(this.#shape, this.#params, { saved, ...dOutput });
       target.pending = pending;
-      return dInput ? this.#encode(dInput, this.#build.codecBackward) : null;
+      const { codecsBefore, codecBackward } = this.#build;
+      return dInput ? this.#encode(dInput, codecsBefore?.backward ?? codecBackward) : null;
     });
   }
 
@@ -160,13 +163,13 @@ class CpuEngine implements StageEngine {
         `a tensor of ${got} came, the plan says ${B * T} x ${C}; ask for it again`,
       );
     }
-    const decoded = decodeTensor(encoded);
+    const decoded = this.boundary.decode(() => decodeTensor(encoded));
     if (!decoded.ok) throw new ShoalError(decoded.code, `${decoded.reason}; ask for the tensor again`);
     return Float64Array.from(decoded.value);
   }
 
   #encode(values: Float64Array, codec: Encoded["codec"]): Encoded {
     const { B, T, C } = this.#shape;
-    return encodeTensor(codec, Float32Array.from(values), B * T, C);
+    return this.boundary.encode(() => encodeTensor(codec, Float32Array.from(values), B * T, C));
   }
 }

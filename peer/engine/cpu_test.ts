@@ -23,6 +23,7 @@ const spec: ModelSpec = {
   rope_theta: 10000,
   norm_eps: 1e-5,
 };
+const gpt2: ModelSpec = { ...spec, architecture: "gpt2", n_kv_head: spec.n_head };
 const B = 2, R = B * spec.block_size;
 const tokens = randomTokens(1, R, spec.vocab_size), targets = randomTokens(2, R, spec.vocab_size);
 
@@ -96,9 +97,11 @@ Deno.test("the cpu engine's weight gradient agrees with differences of its own l
 });
 
 Deno.test("every cut of an untied model gives the same bits with raw32", async () => {
-  const one = await trainOnce(spec, [wholeModel(spec)]);
-  for (const weights of [[1, 1], [2, 1], [1, 1, 1]]) {
-    assert.deepEqual(await trainOnce(spec, splitLayers(spec, weights)), one, `cut ${weights}`);
+  for (const model of [spec, gpt2]) {
+    const one = await trainOnce(model, [wholeModel(model)]);
+    for (const weights of [[1, 1], [2, 1], [1, 1, 1]]) {
+      assert.deepEqual(await trainOnce(model, splitLayers(model, weights)), one, `cut ${weights}`);
+    }
   }
 });
 
@@ -211,14 +214,13 @@ function heldBytes(value: unknown, seen = new Set<ArrayBufferLike>()): number {
   return Object.values(value).reduce((sum: number, member) => sum + heldBytes(member, seen), 0);
 }
 
-const cuts: [string, StageSpec][] = [
-  ["whole", wholeModel(spec)],
-  ...splitLayers(spec, [1, 1, 1]).map((stage): [string, StageSpec] => [`stage ${stage.index}`, stage]),
-];
-for (const [name, stage] of cuts) {
+const cuts = [wholeModel(spec), ...splitLayers(spec, [1, 1, 1])];
+for (const [model, stage] of [spec, gpt2].flatMap((model) => cuts.map((cut) => [model, cut] as const))) {
+  const { architecture = "llama" } = model;
+  const name = `${architecture}, stage ${stage.index} with ${stage.endLayer - stage.firstLayer} layers`;
   Deno.test(`the predicted slot holds what a slot really holds: ${name}`, () => {
-    const shape = stageShape(spec, stage, B);
-    const params = viewParams(spec, stage, Float64Array.from(paramsOf(spec, stage)));
+    const shape = stageShape(model, stage, B);
+    const params = viewParams(model, stage, Float64Array.from(paramsOf(model, stage)));
     const activation = stage.embed ? {} : { activation: randomArray(3, R * 8) };
     const { saved } = stageForward(shape, params, {
       ...(stage.embed ? { tokens } : activation),

@@ -2,7 +2,9 @@
 // Implementations: wgsl.ts (GPU kernels) and cpu.ts (double-precision twins). Neither knows peers, links or steps.
 import type { StepOptions } from "../exact/optimizer.ts";
 import type { StageState } from "../exact/state.ts";
+import type { BoundarySums } from "./boundary_times.ts";
 import type {
+  BoundaryCodecs,
   CodecId,
   DtypeId,
   Encoded,
@@ -19,8 +21,11 @@ export interface StageBuild {
   batchSize: number;
   /** Activation slots: micro-batches whose forward is done and whose weight gradient is not. */
   slots: number;
+  /** Of the boundary after the stage: activations that leave and gradients that come in; of both boundaries without the next. */
   codecForward: CodecId;
   codecBackward: CodecId;
+  /** Of the boundary before the stage: activations that come in and gradients that leave. */
+  codecsBefore?: BoundaryCodecs;
   /** What B computes again instead of keeping it in the slot. Default none. */
   recompute?: RecomputeId;
   /** How activations are kept, where the engine can; others keep f32, which agrees within f16's tolerance. Default f32. */
@@ -101,6 +106,8 @@ export interface StageEngine {
   scaleLoss?(exponent: number): void;
   /** Present in engines that can, if they were built with optimizer gpu. */
   readonly optimizer?: StageOptimizer;
+  /** What F and B have spent on boundary tensors so far, as a part of their times; absent in engines that cannot tell. */
+  readonly boundary?: BoundarySums;
   /** Bytes, predicted from the shapes; equals what was allocated. */
   memory(): StageMemory;
   destroy(): void;

@@ -5,15 +5,18 @@ import { rotaryTable } from "../../shaders/reference/rotary.ts";
 import { viewParams } from "../../shaders/reference/stage.ts";
 import type { StageParams } from "../../shaders/reference/stage.ts";
 import type { BlockParams } from "../../shaders/reference/block.ts";
-import { headDim, stageLayout, wholeModel } from "../model/layout.ts";
+import { headDim, isGpt2, stageLayout, wholeModel } from "../model/layout.ts";
 import { randomStream } from "../model/random.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
 import type { ModelSpec } from "../wire/run.ts";
 import { checkDrawOptions, type DrawOptions, drawToken } from "./sampler_draw.ts";
 import {
   addInPlace,
+  addRowInPlace,
   attendHead,
   type Cache,
+  geluInPlace,
+  layerNormRows,
   multiplyRows,
   normaliseRows,
   swigluRows,
@@ -144,11 +147,12 @@ class CpuSampler implements Sampler {
 
   /** Reads tokens for which the window has room; returns the outputs of the last block, [n, C]. */
   #read(tokens: readonly number[]): Float32Array {
-    const C = this.#spec.n_embd, { embedding } = this.#params;
+    const C = this.#spec.n_embd, { embedding, positions } = this.#params;
     assert(embedding, "the whole model has an embedding");
     const position = this.#window.length;
     const x = new Float32Array(tokens.length * C);
     tokens.forEach((token, i) => x.set(embedding.subarray(token * C, (token + 1) * C), i * C));
+    if (positions) addInPlace(x, positions.subarray(position * C, position * C + x.length));
     this.#params.blocks.forEach((block, i) => this.#block(block, x, { cache: this.#caches[i]!, position }));
     this.#window.push(...tokens);
     return x;
@@ -157,19 +161,31 @@ class CpuSampler implements Sampler {
   /** One block on rows that follow one another; adds both residual branches to x in place. */
   #block(p: BlockParams<Float32Array>, x: Float32Array, at: { cache: Cache; position: number }): void {
     const { n_inner: I, n_embd: C, norm_eps } = this.#spec, rows = x.length / C;
+    if (p.biases) return this.#gpt2Block(p, x, at);
     const qkv = multiplyRows(p.qkv, normaliseRows(x, p.attentionNorm, norm_eps), rows);
     addInPlace(x, multiplyRows(p.project, this.#attend(qkv, rows, at), rows));
     const gateUp = multiplyRows(p.gateUp, normaliseRows(x, p.mlpNorm, norm_eps), rows);
     addInPlace(x, multiplyRows(p.down, swigluRows(gateUp, I), rows));
   }
 
-  /** Rotates the rows' queries and keys, stores keys and values, and attends row by row; returns [rows, H D]. */
+  /** The same of a GPT-2. */
+  #gpt2Block(p: BlockParams<Float32Array>, x: Float32Array, at: { cache: Cache; position: number }): void {
+    const { norm_eps: eps } = this.#spec, rows = x.length / this.#spec.n_embd, biases = p.biases!;
+    const linear = (name: "qkv" | "project" | "gateUp" | "down", input: Float32Array) =>
+      addRowInPlace(multiplyRows(p[name], input, rows), biases[name]);
+    const norm = (name: "attentionNorm" | "mlpNorm") =>
+      layerNormRows(x, { gain: p[name], bias: biases[name] }, eps);
+    addInPlace(x, linear("project", this.#attend(linear("qkv", norm("attentionNorm")), rows, at)));
+    addInPlace(x, linear("down", geluInPlace(linear("gateUp", norm("mlpNorm")))));
+  }
+
+  /** Rotates the rows' queries and keys if the model does, stores keys and values, and attends row by row; returns [rows, H D]. */
   #attend(qkv: Float32Array, rows: number, { cache, position }: { cache: Cache; position: number }) {
     const { n_head: H } = this.#spec, D = headDim(this.#spec);
     const out = new Float32Array(rows * H * D), length = qkv.length / rows;
     for (let r = 0; r < rows; r++) {
       const row = qkv.subarray(r * length, (r + 1) * length);
-      this.#rotate(row, position + r);
+      if (!isGpt2(this.#spec)) this.#rotate(row, position + r);
       this.#attendRow(row, cache, { position: position + r, out: out.subarray(r * H * D, (r + 1) * H * D) });
     }
     return out;
@@ -204,7 +220,8 @@ class CpuSampler implements Sampler {
 
   /** Final norm and head of one row: [C] to [V]. */
   #head(x: Float32Array): Float32Array {
-    assert(this.#params.norm && this.#params.head, "the whole model has a norm and a head");
-    return multiplyRows(this.#params.head, normaliseRows(x, this.#params.norm, this.#spec.norm_eps), 1);
+    const { norm: gain, normBias: bias, head } = this.#params, { norm_eps: eps } = this.#spec;
+    assert(gain && head, "the whole model has a norm and a head");
+    return multiplyRows(head, bias ? layerNormRows(x, { gain, bias }, eps) : normaliseRows(x, gain, eps), 1);
   }
 }

@@ -59,6 +59,39 @@ export function normaliseRows(x: Float32Array, weight: Float32Array, eps: number
   return out;
 }
 
+/** LayerNorm of each row of x [rows, C]. */
+export function layerNormRows(
+  x: Float32Array,
+  { gain, bias }: { gain: Float32Array; bias: Float32Array },
+  eps: number,
+): Float32Array {
+  const C = gain.length, out = new Float32Array(x.length);
+  for (let at = 0; at < x.length; at += C) {
+    let sum = 0, squares = 0;
+    for (let c = 0; c < C; c++) sum += x[at + c]!;
+    const mean = sum / C;
+    for (let c = 0; c < C; c++) squares += (x[at + c]! - mean) * (x[at + c]! - mean);
+    const scale = 1 / Math.sqrt(squares / C + eps);
+    for (let c = 0; c < C; c++) out[at + c] = (x[at + c]! - mean) * scale * gain[c]! + bias[c]!;
+  }
+  return out;
+}
+
+/** GELU (tanh) of every value, in place. */
+export function geluInPlace(x: Float32Array): Float32Array {
+  for (let i = 0; i < x.length; i++) {
+    const z = x[i]!;
+    x[i] = 0.5 * z * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (z + 0.044715 * z * z * z)));
+  }
+  return x;
+}
+
+/** Adds one row to all rows of x, in place. */
+export function addRowInPlace(x: Float32Array, row: Float32Array): Float32Array {
+  for (let i = 0; i < x.length; i++) x[i]! += row[i % row.length]!;
+  return x;
+}
+
 /** silu(gate) * up for rows of [gate I, up I]; returns [rows, I]. */
 export function swigluRows(gateUp: Float32Array, I: number): Float32Array {
   const out = new Float32Array(gateUp.length / 2);

@@ -40,6 +40,8 @@ const variants: [string, ModelSpec][] = [
   ["untied", spec],
   ["tied", { ...spec, tie_word_embeddings: true }],
   ["one token per window", { ...spec, block_size: 1 }],
+  ["GPT-2", { ...spec, architecture: "gpt2", n_kv_head: 4 }],
+  ["GPT-2, tied", { ...spec, architecture: "gpt2", n_kv_head: 4, tie_word_embeddings: true }],
 ];
 for (const [name, model] of variants) {
   Deno.test(`logits equal the reference stage's at every position: ${name}`, () => {
@@ -66,9 +68,13 @@ function referenceGreedy(model: ModelSpec, params: Float32Array, prompt: number[
   return written;
 }
 
-for (const block_size of [1, 5, 6]) {
-  Deno.test(`greedy text equals the reference's far beyond a window of ${block_size}`, () => {
-    const model = { ...spec, block_size }, params = randomParams(model);
+for (
+  const shape of [{ block_size: 1 }, { block_size: 5 }, { block_size: 6 }, {
+    ...{ block_size: 5, n_kv_head: 4, architecture: "gpt2" as const },
+  }]
+) {
+  Deno.test(`greedy text equals the reference's far beyond the window of ${JSON.stringify(shape)}`, () => {
+    const model = { ...spec, ...shape }, params = randomParams(model);
     const sampler = createSampler(model, params);
     for (const prompt of [[1], [4, 2, 9], [0, 1, 2, 3, 4, 5, 6, 7]]) {
       const text = sampler.generate(prompt, { ...options, temperature: 0 });

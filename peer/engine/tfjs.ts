@@ -4,10 +4,12 @@ import { decodeTensor, encodeTensor } from "../codec/codec.ts";
 import { findTensor, stageLayout } from "../model/layout.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
 import type { Encoded } from "../wire/run.ts";
+import { BoundaryTimes } from "./boundary_times.ts";
 import type { StageBuild, StageEngine, StageInput, StageMemory, StageOutput } from "./engine.ts";
 import { type TfjsBackendName, wasmBackend, webgpuBackend } from "./tfjs_backend.ts";
 import { type MathShape, mathShape, type StageMath } from "../model/tfjs_math.ts";
 import { tfjsMemory, totalBytes } from "../model/tfjs_memory.ts";
+import { type BoundaryShapes, boundaryShapes, dimsOf } from "../model/stage_tensors.ts";
 import { layoutViews, type NamedGrad, type StageSlot, type Steps, TfjsStage } from "../model/tfjs_stage.ts";
 import { createTensorMath } from "./tfjs_tensors.ts";
 import { WasmMath } from "./tfjs_wasm.ts";
@@ -50,11 +52,13 @@ export interface TfjsParts<X, W> {
 
 export class TfjsEngine<X, W> implements StageEngine {
   readonly name: string;
+  readonly boundary = new BoundaryTimes();
   readonly #build: StageBuild;
   readonly #math: StageMath<X, W>;
   readonly #stage: TfjsStage<X, W>;
   readonly #slots: Slot<X>[];
   readonly #memory: StageMemory;
+  readonly #shapes: BoundaryShapes;
   #destroyed = false;
   #tail: Promise<unknown> = Promise.resolve();
   #breathed = 0;
@@ -65,6 +69,7 @@ export class TfjsEngine<X, W> implements StageEngine {
     this.#math = math;
     this.#stage = new TfjsStage(build, math, shape);
     this.#memory = tfjsMemory(build);
+    this.#shapes = boundaryShapes(dimsOf(build));
     this.#slots = Array.from({ length: build.slots }, () => ({ state: "free", held: null, gradient: null }));
   }
 
@@ -100,12 +105,12 @@ export class TfjsEngine<X, W> implements StageEngine {
       const target = this.#slot(slot, "forward done");
       const { head } = this.#build.stage;
       assert(head === (gradient === null), "exactly the last stage is given no gradient");
-      const dOut = gradient ? this.#decode(gradient, this.#build.codecBackward) : null;
+      const dOut = gradient ? this.#decode(gradient, this.#shapes.gradientIn.codec) : null;
       const dX = await this.#drive<X | null>(this.#stage.backward(target.held!, dOut), target);
       target.state = "backward done";
       if (dX === null) return null;
       try {
-        return await this.#encode(dX, this.#build.codecBackward);
+        return await this.#encode(dX, this.#shapes.gradientOut.codec);
       } finally {
         this.#math.free(dX);
       }
@@ -141,14 +146,14 @@ export class TfjsEngine<X, W> implements StageEngine {
     const { tokens, activation, targets } = input;
     const x = await this.#drive<X>(
       this.#stage.forward(held, {
-        input: tokens ?? this.#decode(activation, this.#build.codecForward),
+        input: tokens ?? this.#decode(activation, this.#shapes.activationIn.codec),
         ...(targets ? { targets } : {}),
         keep,
       }),
       null,
     );
     try {
-      if (!targets) return { activation: await this.#encode(x, this.#build.codecForward) };
+      if (!targets) return { activation: await this.#encode(x, this.#shapes.activationOut.codec) };
       const loss = new Float32Array(1);
       await this.#math.read(x, loss);
       return { loss: loss[0]! };
@@ -219,7 +224,7 @@ export class TfjsEngine<X, W> implements StageEngine {
       const got = `${encoded.rows} x ${encoded.cols} ${encoded.codec}`, wanted = `${R} x ${C} ${codec}`;
       throw new ShoalError("bad-frame", `a tensor of ${got} came, the plan says ${wanted}; ask for it again`);
     }
-    const decoded = decodeTensor(encoded);
+    const decoded = this.boundary.decode(() => decodeTensor(encoded));
     if (!decoded.ok) throw new ShoalError(decoded.code, `${decoded.reason}; ask for the tensor again`);
     return this.#math.upload(decoded.value, R, C);
   }
@@ -227,8 +232,11 @@ export class TfjsEngine<X, W> implements StageEngine {
   async #encode(x: X, codec: Encoded["codec"]): Promise<Encoded> {
     const { R, C } = this.#stage.shape;
     const values = new Float32Array(R * C);
+    const begun = performance.now();
     await this.#math.read(x, values);
-    return encodeTensor(codec, values, R, C);
+    const encoded = encodeTensor(codec, values, R, C);
+    this.boundary.encoded(performance.now() - begun);
+    return encoded;
   }
 
   /** One operation at a time: they pause for others to be heard, but never for each other. */

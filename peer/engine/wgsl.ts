@@ -5,7 +5,7 @@ import type { GpuDevice } from "../gpu/device.ts";
 import { tokenLookup } from "../gpu/kernels/embedding.ts";
 import { type MatmulChoice, matmulTraits, presumedChoice } from "../gpu/kernels/matmul.ts";
 import { scaleFactors } from "../gpu/kernels/halves.ts";
-import { rotaryTable } from "../gpu/kernels/rotary.ts";
+import { noRotation, rotaryTable } from "../gpu/kernels/rotary.ts";
 import { Program } from "../gpu/program.ts";
 import { blockTensor, weightsInBackward } from "../model/block_tensors.ts";
 import { inHalves } from "../model/stage_tensors.ts";
@@ -19,6 +19,7 @@ import type {
   StageOptimizer,
   StageOutput,
 } from "./engine.ts";
+import { BoundaryTimes } from "./boundary_times.ts";
 import { decodePlan, fromEncoded, toEncoded } from "./wgsl_codec.ts";
 import { WgslOptimizer } from "./wgsl_optimizer.ts";
 import { addGradientName } from "./wgsl_optimizer_plan.ts";
@@ -53,8 +54,8 @@ export async function createWgslEngine(
   const limits = arenaLimits(gpu.limits);
   const stage = planStage(build, { software: gpu.software, matmul, limits });
   const program = await Program.build(gpu, stage.plan);
-  const { T, D } = stage.planning;
-  program.upload("angles", bytesOf(rotaryTable(T, D, build.spec.rope_theta)));
+  const { T, D, gpt2 } = stage.planning;
+  program.upload("angles", bytesOf(gpt2 ? noRotation(T, D) : rotaryTable(T, D, build.spec.rope_theta)));
   if (inHalves(stage.planning)) program.upload("scales", bytesOf(scaleFactors(0)));
   return new WgslEngine(gpu, stage, program);
 }
@@ -62,6 +63,7 @@ export async function createWgslEngine(
 class WgslEngine implements StageEngine {
   readonly name: string;
   readonly optimizer?: StageOptimizer;
+  readonly boundary = new BoundaryTimes();
   readonly #stage: StageProgram;
   readonly #program: Program;
   readonly #slots: SlotState[];
@@ -127,10 +129,10 @@ class WgslEngine implements StageEngine {
       const name = slot ?? "eval";
       if (slot !== null) this.#expect(slot, "free");
       this.#uploadInput(name, input);
-      const bytes = await this.#program.run(forwardName(name));
+      const bytes = await this.#run(forwardName(name), !this.#stage.planning.build.stage.head);
       const output = this.#stage.planning.build.stage.head
         ? { loss: new Float32Array(bytes)[0]! }
-        : { activation: toEncoded(this.#stage.forwardShape, bytes) };
+        : { activation: toEncoded(this.#stage.shapes.activationOut, bytes) };
       if (slot !== null) this.#slots[slot] = "forward done";
       return output;
     });
@@ -141,17 +143,17 @@ class WgslEngine implements StageEngine {
       this.#expect(slot, "forward done");
       const { planning } = this.#stage;
       const { build } = planning;
-      const shape = this.#stage.backwardShape;
+      const { gradientIn, gradientOut } = this.#stage.shapes;
       assert(build.stage.head === (gradient === null), "exactly the last stage is given no gradient");
       if (gradient) {
         const dx = boundaryTensor(planning, blockTensor(planning, slot)("dx", planning.layers));
-        const { upload } = decodePlan(shape, dx);
-        this.#program.upload(upload, fromEncoded(shape, gradient));
+        const { upload } = decodePlan(gradientIn, dx);
+        this.#program.upload(upload, this.boundary.decode(() => fromEncoded(gradientIn, gradient)));
       }
       await this.#makeRoom();
-      const bytes = await this.#program.run(backwardName(slot));
+      const bytes = await this.#run(backwardName(slot), !build.stage.embed);
       if (weightsInBackward(build)) this.#unread = slot;
-      const output = build.stage.embed ? null : toEncoded(shape, bytes);
+      const output = build.stage.embed ? null : toEncoded(gradientOut, bytes);
       this.#slots[slot] = "backward done";
       return output;
     });
@@ -166,6 +168,15 @@ class WgslEngine implements StageEngine {
       this.#slots[slot] = "free";
       return grad;
     });
+  }
+
+  /** `leaves`: it brings out a boundary tensor, and every so often it is told how long that takes. */
+  async #run(name: string, leaves: boolean): Promise<ArrayBuffer> {
+    if (!leaves || !this.boundary.sampled()) return await this.#program.run(name);
+    let computedAt = 0;
+    const bytes = await this.#program.run(name, () => computedAt = performance.now());
+    this.boundary.encoded(performance.now() - computedAt);
+    return bytes;
   }
 
   async #gradient(slot: number): Promise<Float32Array> {
@@ -216,10 +227,11 @@ class WgslEngine implements StageEngine {
       }
     } else {
       assert(input.activation, `stage ${build.stage.index} needs an activation [${R}, C]`);
-      const shape = this.#stage.forwardShape;
+      const shape = this.#stage.shapes.activationIn;
       const { planning } = this.#stage;
       const { upload } = decodePlan(shape, boundaryTensor(planning, blockTensor(planning, slot)("x", 0)));
-      this.#program.upload(upload, fromEncoded(shape, input.activation));
+      const { activation } = input;
+      this.#program.upload(upload, this.boundary.decode(() => fromEncoded(shape, activation)));
     }
     if (head) this.#uploadIds(slotTensor(slot, "targets"), input.targets);
   }

@@ -5,6 +5,7 @@ import type { DispatchPlan } from "../gpu/program.ts";
 import { type BlockTensor, blockTensor, qkvGradient, recomputeOf } from "../model/block_tensors.ts";
 import { inHalves } from "../model/stage_tensors.ts";
 import { layerWeights, qkvWidth, type SlotName, type StagePlanning } from "./wgsl_names.ts";
+import { gatedGradient, gatedProduct, rotatedHeads } from "./wgsl_fused.ts";
 import {
   gainGrad,
   inwardMatmul,
@@ -12,9 +13,6 @@ import {
   keptMatmul,
   rmsnorm,
   rmsnormBackward,
-  rotate,
-  swiglu,
-  swigluBackward,
   weightMatmul,
 } from "./wgsl_ops.ts";
 
@@ -37,29 +35,27 @@ export function blockForward(p: StagePlanning, slot: SlotName, layer: number): D
   return [
     ...attend(p, slot, layer),
     ...gate(p, slot, layer),
-    swiglu(p, t("gate up"), t("act")),
     keptMatmul(p, "nt", { M: R, N: C, K: I, a: t("act"), b: down, residual: t("middle"), out }),
   ];
 }
 
 /** x -> qkv, attended and lse. */
 function attend(p: StagePlanning, slot: SlotName, layer: number): DispatchPlan[] {
-  const { R, C, D } = p;
+  const { D } = p;
   const t = names(p, slot, layer);
   const w = layerWeights(p, "params", layer);
   const { forward: spec, overrides } = attentionKernels(D, p.software, inHalves(p));
   const tensors = { qkv: t("qkv"), out: t("attended"), lse: t("lse") };
   return [
     rmsnorm(p, { x: t("x"), gain: w.attentionNorm, rstd: t("attention rstd"), y: "normed" }),
-    keptMatmul(p, "nt", { M: R, N: qkvWidth(p), K: C, a: "normed", b: w.qkv, out: t("qkv") }),
-    rotate(p, t("qkv")),
+    ...rotatedHeads(p, { x: "normed", weights: w.qkv, out: t("qkv") }),
     { spec: keptKernel(p, spec), params: attentionParams(p), overrides, tensors },
   ];
 }
 
-/** x and attended -> middle and gate up. */
+/** x and attended -> middle, gate up and act. */
 function gate(p: StagePlanning, slot: SlotName, layer: number): DispatchPlan[] {
-  const { R, C, H, D, I } = p;
+  const { R, C, H, D } = p;
   const t = names(p, slot, layer);
   const w = layerWeights(p, "params", layer);
   return [
@@ -68,7 +64,7 @@ function gate(p: StagePlanning, slot: SlotName, layer: number): DispatchPlan[] {
       ...{ residual: t("x"), out: t("middle") },
     }),
     rmsnorm(p, { x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd"), y: "normed" }),
-    keptMatmul(p, "nt", { M: R, N: 2 * I, K: C, a: "normed", b: w.gateUp, out: t("gate up") }),
+    ...gatedProduct(p, { x: "normed", weights: w.gateUp, gateUp: t("gate up"), act: t("act") }),
   ];
 }
 
@@ -86,8 +82,7 @@ export function blockBackward(p: StagePlanning, slot: number, layer: number): Di
   const w = layerWeights(p, "params", layer);
   const dout = blockTensor(p, slot)("dx", layer + 1);
   return [
-    keptMatmul(p, "nn", { M: R, N: I, K: C, a: dout, b: w.down, out: t("act") }),
-    swigluBackward(p, t("gate up"), t("act")),
+    ...gatedGradient(p, { dout, weights: w.down, gateUp: t("gate up"), act: t("act") }),
     inwardMatmul(p, { M: R, N: C, K: 2 * I, a: t("gate up"), b: w.gateUp, out: "dnormed" }),
     rmsnormBackward(p, {
       ...{ dy: "dnormed", x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd") },

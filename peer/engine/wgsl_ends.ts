@@ -1,10 +1,11 @@
 // Dispatch plans of a model's two ends: the embedding, and final norm with vocabulary head.
 // Logits exist for one tile of the vocabulary at a time; B and W make them again instead of keeping [R, V].
+import { positionsAddSpec, positionsGradSpec } from "../gpu/kernels/bias.ts";
 import { embeddingForwardSpec, embeddingWeightGradSpec } from "../gpu/kernels/embedding.ts";
 import { headLogitGradSpec, headLossGroupSpec, headLossSpec, sumRowsSpec } from "../gpu/kernels/head.ts";
 import type { TensorRef } from "../gpu/arena.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
-import { EMBEDDING_NAME } from "../model/layout.ts";
+import { EMBEDDING_NAME, POSITIONS_NAME } from "../model/layout.ts";
 import { blockTensor, weightsInBackward } from "../model/block_tensors.ts";
 import { distinctTokensMax, inHalves } from "../model/stage_tensors.ts";
 import {
@@ -17,11 +18,10 @@ import {
   vocabularyTiles,
   weightSlice,
 } from "./wgsl_names.ts";
-import { gainGrad, keptKernel, matmul, narrow, rmsnorm, rmsnormBackward, widen } from "./wgsl_ops.ts";
+import { finalNormSlice, norm, normBackward, normGrad } from "./wgsl_norm.ts";
+import { keptKernel, matmul, narrow, widen } from "./wgsl_ops.ts";
 
-const FINAL_NORM = "model.norm.weight";
-
-/** Each part of the table fills the rows whose token lies in it. */
+/** Each part of the table fills the rows whose token lies in it; GPT-2 then adds each row's position. */
 export function embeddingForward(p: StagePlanning, slot: SlotName): DispatchPlan[] {
   const x = blockTensor(p, slot)("x", 0);
   const halves = inHalves(p);
@@ -30,7 +30,26 @@ export function embeddingForward(p: StagePlanning, slot: SlotName): DispatchPlan
     params: { R: p.R, C: p.C, vocabOffset: from, count },
     tensors: { tokens: slotTensor(slot, "tokens"), table: slice, out: halves ? "dnormed" : x },
   }));
-  return halves ? [...parts, narrow(p, { from: "dnormed", to: x, gradient: false })] : parts;
+  const positions = addPositions(p, halves ? "dnormed" : x);
+  return [
+    ...[...parts, ...positions],
+    ...(halves ? [narrow(p, { from: "dnormed", to: x, gradient: false })] : []),
+  ];
+}
+
+/** In f32, also for a stage in halves. */
+function addPositions(p: StagePlanning, x: TensorRef): DispatchPlan[] {
+  const { R, T, C } = p;
+  if (!p.gpt2) return [];
+  const table = weightSlice(p, "params", { first: POSITIONS_NAME });
+  return [{ spec: positionsAddSpec, params: { R, T, C }, tensors: { table, x } }];
+}
+
+function positionsGrad(p: StagePlanning, dout: TensorRef): DispatchPlan[] {
+  const { R, T, C } = p;
+  if (!p.gpt2) return [];
+  const dtable = weightSlice(p, "gradient", { first: POSITIONS_NAME });
+  return [{ spec: positionsGradSpec, params: { R, T, C }, tensors: { dout, dtable } }];
 }
 
 /** Where the head shares the table its gradient covers every row; else only the rows of tokens that occur are written. */
@@ -50,7 +69,10 @@ export function embeddingWeightGrad(p: StagePlanning, slot: number): DispatchPla
     tensors: { lookup: slotTensor(slot, "lookup"), dout: halves ? "dnormed" : dx, dtable: slice },
   }));
   const overflow = slotTensor(slot, "overflow");
-  return halves ? [widen(p, { from: dx, to: "dnormed", overflow }), ...parts] : parts;
+  return [
+    ...(halves ? [widen(p, { from: dx, to: "dnormed", overflow })] : []),
+    ...[...parts, ...positionsGrad(p, halves ? "dnormed" : dx)],
+  ];
 }
 
 /** What the head multiplies: in f32, also where activations are kept in halves. */
@@ -60,13 +82,13 @@ function finalNormed(p: StagePlanning): TensorRef {
 
 /** Final norm of the last x into what the head multiplies. */
 function finalNorm(p: StagePlanning, slot: SlotName): DispatchPlan[] {
-  const norm = rmsnorm(p, {
+  const normed = norm(p, {
     x: blockTensor(p, slot)("x", p.layers),
-    gain: weightSlice(p, "params", { first: FINAL_NORM }),
+    gain: finalNormSlice(p, "params"),
     rstd: slotTensor(slot, "final rstd"),
     y: "normed",
   });
-  return [norm, ...widenFinal(p, slot, "normed")];
+  return [normed, ...widenFinal(p, slot, "normed")];
 }
 
 function widenFinal(p: StagePlanning, slot: SlotName, from: TensorRef): DispatchPlan[] {
@@ -141,8 +163,8 @@ export function headBackward(p: StagePlanning, slot: number): DispatchPlan[] {
       }),
       ...(weightsInBackward(p.build) ? [headTileGrad(p, gradients[i]!, normed)] : []),
     ]),
-    rmsnormBackward(p, {
-      ...{ dy: "dnormed", x: t("x", p.layers), gain: weightSlice(p, "params", { first: FINAL_NORM }) },
+    normBackward(p, {
+      ...{ dy: "dnormed", x: t("x", p.layers), gain: finalNormSlice(p, "params") },
       ...{ rstd: slotTensor(slot, "final rstd"), dx: t("dx", p.layers), partial: finalPartial(p, slot) },
     }),
   ];
@@ -170,5 +192,5 @@ export function headWeightGrad(p: StagePlanning, slot: number): DispatchPlan[] {
 }
 
 export function finalGainGrad(p: StagePlanning, slot: number): DispatchPlan {
-  return gainGrad(p, finalPartial(p, slot), weightSlice(p, "gradient", { first: FINAL_NORM }));
+  return normGrad(p, finalPartial(p, slot), finalNormSlice(p, "gradient"));
 }

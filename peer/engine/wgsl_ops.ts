@@ -82,8 +82,17 @@ export function rmsnormBackward(
 }
 
 export function gainGrad(p: StagePlanning, partial: TensorRef, dgain: TensorRef): DispatchPlan {
-  const params = { blocks: gainBlocks(p), C: p.C };
-  return { spec: rmsnormGainGradSpec, params, tensors: { partial, dgain } };
+  return columnSums(p, p.C, { partial, sums: dgain });
+}
+
+/** The second pass of sums over rows: partial [blocks, N] -> sums [N]. */
+export function columnSums(
+  p: StagePlanning,
+  N: number,
+  { partial, sums }: { partial: TensorRef; sums: TensorRef },
+): DispatchPlan {
+  const params = { blocks: gainBlocks(p), C: N };
+  return { spec: rmsnormGainGradSpec, params, tensors: { partial, dgain: sums } };
 }
 
 /** Rotates q and k in place, by their position. */

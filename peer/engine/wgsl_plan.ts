@@ -4,10 +4,16 @@ import type { TensorRef } from "../gpu/arena.ts";
 import type { DispatchPlan, OperationPlan, ProgramPlan } from "../gpu/program.ts";
 import { blockTensor, weightsInBackward } from "../model/block_tensors.ts";
 import { wgslMemory } from "../model/stage_memory.ts";
-import { type BoundaryShape, boundaryShapes, stageTensors } from "../model/stage_tensors.ts";
+import {
+  type BoundaryShape,
+  type BoundaryShapes,
+  boundaryShapes,
+  stageTensors,
+} from "../model/stage_tensors.ts";
 import type { StageBuild, StageMemory } from "./engine.ts";
 import { inHalves } from "../model/stage_tensors.ts";
-import { blockAgain, blockBackward, blockForward, blockWeightGrad } from "./wgsl_block.ts";
+import * as llamaBlock from "./wgsl_block.ts";
+import * as gpt2Block from "./wgsl_block_gpt2.ts";
 import { decodePlan, encodePlan } from "./wgsl_codec.ts";
 import {
   embeddingClears,
@@ -37,9 +43,7 @@ import { paramTensors, partName } from "./wgsl_params.ts";
 export interface StageProgram {
   plan: ProgramPlan;
   planning: StagePlanning;
-  /** Shapes of the activations and of the gradients that cross the stage's boundaries. */
-  forwardShape: BoundaryShape;
-  backwardShape: BoundaryShape;
+  shapes: BoundaryShapes;
   /** Bytes of the GPU buffers that Program.build makes for `plan`. */
   memory: StageMemory;
 }
@@ -58,14 +62,14 @@ export function weightGradName(slot: number): string {
 
 export function planStage(build: StageBuild, adapter: AdapterTraits): StageProgram {
   const planning = planningOf(build, adapter);
-  const [forwardShape, backwardShape] = boundaryShapes(planning);
+  const shapes = boundaryShapes(planning);
   const operations = new Map<string, OperationPlan>();
   const slots = Array.from({ length: build.slots }, (_, slot) => slot);
   for (const slot of [...slots, "eval" as const]) {
-    operations.set(forwardName(slot), forwardPlan(planning, slot, forwardShape));
+    operations.set(forwardName(slot), forwardPlan(planning, slot, shapes));
   }
   for (const slot of slots) {
-    operations.set(backwardName(slot), backwardPlan(planning, slot, backwardShape));
+    operations.set(backwardName(slot), backwardPlan(planning, slot, shapes));
     operations.set(weightGradName(slot), weightGradPlan(planning, slot));
   }
   const optimizer = build.optimizer === "gpu";
@@ -78,7 +82,11 @@ export function planStage(build: StageBuild, adapter: AdapterTraits): StageProgr
   const tensors = [...params, ...gradient, ...activations, ...scratch];
   if (optimizer) tensors.push(...optimizerRequests(planning));
   const plan = { label: `stage ${build.stage.index}`, tensors, operations };
-  return { plan, planning, forwardShape, backwardShape, memory: wgslMemory(build) };
+  return { plan, planning, shapes, memory: wgslMemory(build) };
+}
+
+function blockOf({ gpt2 }: StagePlanning): typeof llamaBlock {
+  return gpt2 ? gpt2Block : llamaBlock;
 }
 
 function addOptimizer(p: StagePlanning, operations: Map<string, OperationPlan>): void {
@@ -89,41 +97,49 @@ function addOptimizer(p: StagePlanning, operations: Map<string, OperationPlan>):
 }
 
 /** Tokens or the decoded activation -> x 0 -> ... -> the loss or the encoded last x. */
-function forwardPlan(p: StagePlanning, slot: SlotName, shape: BoundaryShape): OperationPlan {
+function forwardPlan(p: StagePlanning, slot: SlotName, shapes: BoundaryShapes): OperationPlan {
   const { embed, head } = p.build.stage;
   const t = blockTensor(p, slot);
-  const first = embed ? embeddingForward(p, slot) : enter(p, shape, { to: t("x", 0), gradient: false });
-  const blocks = layersOf(p).flatMap((layer) => blockForward(p, slot, layer));
+  const first = embed
+    ? embeddingForward(p, slot)
+    : enter(p, shapes.activationIn, { to: t("x", 0), gradient: false });
+  const blocks = layersOf(p).flatMap((layer) => blockOf(p).blockForward(p, slot, layer));
   const last = head
     ? { dispatches: headForward(p, slot), readback: "loss" }
-    : leave(p, shape, { from: t("x", p.layers), slot, gradient: false });
-  return { dispatches: [...first, ...blocks, ...last.dispatches], readback: [last.readback] };
+    : leave(p, shapes.activationOut, { from: t("x", p.layers), slot, gradient: false });
+  const dispatches = [...first, ...blocks, ...last.dispatches];
+  return { dispatches, tail: head ? 0 : last.dispatches.length, readback: [last.readback] };
 }
 
 /**
  * The loss's or the decoded gradient -> dx of the last layer -> ... -> dx 0, encoded unless the model starts here. With
  * recomputation each layer's weights get their gradient here, while their factors exist.
  */
-function backwardPlan(p: StagePlanning, slot: number, shape: BoundaryShape): OperationPlan {
+function backwardPlan(p: StagePlanning, slot: number, shapes: BoundaryShapes): OperationPlan {
   const { embed, head } = p.build.stage;
   const t = blockTensor(p, slot);
   const weights = weightsInBackward(p.build);
-  const last = head ? headBackward(p, slot) : enter(p, shape, { to: t("dx", p.layers), gradient: true });
+  const last = head
+    ? headBackward(p, slot)
+    : enter(p, shapes.gradientIn, { to: t("dx", p.layers), gradient: true });
+  const { blockAgain, blockBackward, blockWeightGrad } = blockOf(p);
   const blocks = layersOf(p).reverse().flatMap((layer) => [
     ...blockAgain(p, slot, layer),
     ...blockBackward(p, slot, layer),
     ...(weights ? blockWeightGrad(p, slot, layer) : []),
   ]);
   const ends = weights ? endWeightGrads(p, slot) : { clears: [], dispatches: [] };
-  const first = embed ? undefined : leave(p, shape, { from: t("dx", 0), slot, gradient: true });
+  const first = embed ? undefined : leave(p, shapes.gradientOut, { from: t("dx", 0), slot, gradient: true });
   const overflow = slotTensor(slot, "overflow");
+  const after = [...(first?.dispatches ?? []), ...(weights ? unscaleGradient(p, overflow) : [])];
   return {
     clears: [...ends.clears, ...(inHalves(p) ? [overflow] : [])],
     dispatches: [
-      ...[...last, ...blocks, ...ends.dispatches, ...(first?.dispatches ?? [])],
-      ...(weights ? unscaleGradient(p, overflow) : []),
+      ...[...last, ...blocks, ...ends.dispatches],
+      ...after,
     ],
-    ...(first ? { readback: [first.readback] } : {}),
+    // What is recomputed in halves is scaled back after the widening has told of an overflow.
+    ...(first ? { tail: after.length, readback: [first.readback] } : {}),
   };
 }
 
@@ -176,7 +192,7 @@ function weightGradPlan(p: StagePlanning, slot: number): OperationPlan {
     clears,
     dispatches: [
       ...(p.build.stage.head ? headWeightGrad(p, slot) : []),
-      ...layersOf(p).flatMap((layer) => blockWeightGrad(p, slot, layer)),
+      ...layersOf(p).flatMap((layer) => blockOf(p).blockWeightGrad(p, slot, layer)),
       ...dispatches,
       ...unscaleGradient(p, slotTensor(slot, "overflow")),
     ],

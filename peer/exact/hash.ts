@@ -82,12 +82,19 @@ function wordsOf(array: Float32Array | Int32Array): Uint32Array {
   return new Uint32Array(array.buffer, array.byteOffset, array.length);
 }
 
-/** Fingerprint of everything that a holder must agree on: step, sizes, params, m, v, exponents. */
+/** Fingerprint of everything that a holder must agree on: step, sizes, params, m, v, exponents, and older weights if any. */
 export function stateHash(state: StageState): string {
-  const { step, params, m, v, exponents } = state;
-  const header = Uint32Array.of(step, params.length, exponents.length, 0);
-  const exponentWords = Uint32Array.from(exponents, (e) => e >>> 0);
-  return hashSections([header, wordsOf(params), wordsOf(m), wordsOf(v), exponentWords]);
+  const { step, params, m, v, exponents, before } = state;
+  const header = Uint32Array.of(step, params.length, exponents.length, before === undefined ? 0 : 1);
+  const older = before === undefined ? [] : [wordsOf(before.params), exponentWords(before.exponents)];
+  return hashSections([
+    ...[header, wordsOf(params), wordsOf(m), wordsOf(v), exponentWords(exponents)],
+    ...older,
+  ]);
+}
+
+function exponentWords(exponents: Int16Array): Uint32Array {
+  return Uint32Array.from(exponents, (exponent) => exponent >>> 0);
 }
 
 /** Fingerprint of a step's integer total. */

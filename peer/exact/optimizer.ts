@@ -24,6 +24,8 @@ export interface StepOptions {
   config: Pick<RunConfig, "beta1" | "beta2" | "weight_decay" | "grad_clip" | "reduce">;
   /** Added to the root of the second moment; default 1e-8. */
   eps?: number;
+  /** Committed steps contained in the exponents that the total was made with; default the state's (delay.ts has others). */
+  version?: number;
 }
 
 /** What is the same for all values of a step; every field is an f32 value. */
@@ -46,7 +48,7 @@ export interface Factors {
  * `skip` names tensors counted elsewhere: the tied embedding at one of its two ends.
  */
 export function totalNormSq(
-  state: StageState,
+  state: Pick<StageState, "layout" | "step" | "exponents">,
   total: Int32Array,
   options: { microBatches: number; reduce: ReduceId; skip?: ReadonlySet<string> },
 ): number {
@@ -80,8 +82,8 @@ export function onNormGrid(sum: number): number {
 export function applyTotal(state: StageState, total: Int32Array, options: StepOptions): number {
   assert(total.length === state.layout.size, `a total of ${total.length} values for ${state.layout.size}`);
   const factors = stepFactors(state.step + 1, options);
-  const { microBatches, config: { reduce } } = options;
-  const grid = { microBatches, reduce, step: state.step };
+  const { microBatches, config: { reduce }, version = state.step } = options;
+  const grid = { microBatches, reduce, step: version };
   for (const { index, start, end, tensor } of blocksOf(state.layout)) {
     const exponent = state.exponents[index]!;
     const unit = meanUnit(exponent, grid);

@@ -89,7 +89,11 @@ export function gridShift(exponent: number, { microBatches, reduce, step }: Grid
  * over its micro-batch. raw32: q = round-half-even(g·2^k). int8: q = floor(g·2^k + r), r uniform in (0, 1), so that the
  * expectation of q is g·2^k (stochastic rounding, Gupta et al. 2015).
  */
-export function quantise(grad: Float32Array, state: StageState, options: QuantiseOptions): Quantised {
+export function quantise(
+  grad: Float32Array,
+  state: Pick<StageState, "layout" | "step" | "exponents">,
+  options: QuantiseOptions,
+): Quantised {
   const { layout, exponents, step } = state;
   const values = options.out ?? new Int32Array(layout.size);
   assert(grad.length === layout.size && values.length === layout.size, "gradient and layout differ in size");

@@ -18,6 +18,8 @@ export interface StageState {
   v: Float32Array;
   /** One per block, tensor by tensor: the next gradient is expected within ±2^exponent. */
   exponents: Int16Array;
+  /** With the schedule 2bw: the parameters one step before, and the exponents that came with them (delay.ts). */
+  before?: { params: Float32Array; exponents: Int16Array };
 }
 
 /** A run of values inside one tensor: [start, end) in floats, `index` into the exponents. */
@@ -65,10 +67,11 @@ export function createState(layout: StageLayout, params: Float32Array): StageSta
 
 /** An independent copy, such as an in-memory snapshot. */
 export function cloneState(state: StageState): StageState {
-  const { layout, step, params, m, v, exponents } = state;
+  const { layout, step, params, m, v, exponents, before } = state;
   return {
     ...{ layout, step, params: params.slice(), m: m.slice(), v: v.slice() },
     exponents: exponents.slice(),
+    ...(before && { before: { params: before.params.slice(), exponents: before.exponents.slice() } }),
   };
 }
 

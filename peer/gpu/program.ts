@@ -37,6 +37,8 @@ export interface OperationPlan {
   /** Set to zero before the pass. */
   clears?: readonly TensorRef[];
   dispatches: readonly DispatchPlan[];
+  /** How many of them, the last ones, only make what is brought back fit to travel. Default none. */
+  tail?: number;
   /** Brought back to the CPU after the pass, one after the other. */
   readback?: TensorRef | readonly TensorRef[];
 }
@@ -57,6 +59,7 @@ interface Operation {
   label: string;
   clears: TensorRange[];
   steps: Step[];
+  tail: number;
   readback: TensorRange[];
 }
 
@@ -114,11 +117,12 @@ export class Program {
     // Nothing awaits inside the scope: scopes form one stack per device, which other programs may share.
     device.pushErrorScope("validation");
     for (const [name, operation] of plan.operations) {
-      const { clears = [], dispatches } = operation;
+      const { clears = [], dispatches, tail = 0 } = operation;
       this.#operations.set(name, {
         label: `${plan.label} ${name}`,
         clears: clears.map((ref) => this.#arena.range(ref)),
         steps: dispatches.map((dispatch) => this.#step(dispatch, kernels.get(dispatch)!, layout)),
+        tail,
         readback: refsOf(operation.readback).map((ref) => this.#arena.range(ref)),
       });
     }
@@ -155,13 +159,26 @@ export class Program {
     }
   }
 
-  /** Runs an operation; resolves to a copy of its readback, or to no bytes at once after the submit. */
-  async run(name: string): Promise<ArrayBuffer> {
+  /**
+   * Runs an operation; resolves to a copy of its readback, or to no bytes at once after the submit. With `computed` it stops
+   * before the operation's tail, calls it, and goes on: to tell computing from what follows costs that stop.
+   */
+  async run(name: string, computed?: () => void): Promise<ArrayBuffer> {
     const operation = this.#operations.get(name);
     if (!operation) throw new ShoalError("internal", `no operation ${name}`);
-    const { device } = this.#gpu;
-    const { label, clears, steps, readback } = operation;
-    const encoder = device.createCommandEncoder({ label });
+    const { queue } = this.#gpu.device;
+    const { label, clears, steps, tail, readback } = operation;
+    const first = computed === undefined ? steps.length : steps.length - tail;
+    const begun = this.#encode(label, steps.slice(0, first), clears);
+    if (computed === undefined) return await this.#staging.submitAndRead(begun, readback, label);
+    queue.submit([begun.finish()]);
+    await queue.onSubmittedWorkDone();
+    computed();
+    return await this.#staging.submitAndRead(this.#encode(label, steps.slice(first), []), readback, label);
+  }
+
+  #encode(label: string, steps: readonly Step[], clears: readonly TensorRange[]): GPUCommandEncoder {
+    const encoder = this.#gpu.device.createCommandEncoder({ label });
     for (const { buffer, offset, size } of clears) encoder.clearBuffer(buffer, offset, size);
     const pass = encoder.beginComputePass({ label });
     for (const { pipeline, bindGroup, workgroups } of steps) {
@@ -170,7 +187,7 @@ export class Program {
       pass.dispatchWorkgroups(...workgroups);
     }
     pass.end();
-    return await this.#staging.submitAndRead(encoder, readback, label);
+    return encoder;
   }
 
   destroy(): void {

@@ -4,9 +4,12 @@
 import type { StageBuild } from "../engine/engine.ts";
 import type { RecomputeId } from "../wire/run.ts";
 import {
+  innerWidth,
   keptRequest,
+  normRows,
   qkvWidth,
   request,
+  rowStats,
   sharedTensor,
   type SlotName,
   slotTensor,
@@ -97,14 +100,14 @@ function elements(p: StageDims, name: BlockTensor): number {
       return R * H;
     case "attention rstd":
     case "mlp rstd":
-      return R;
+      return R * rowStats(p);
     case "gate up":
-      return R * 2 * I;
+      return R * innerWidth(p);
     case "act":
       return R * I;
     case "attention partial":
     case "mlp partial":
-      return gainBlocks(p) * C;
+      return gainBlocks(p) * normRows(p) * C;
     default:
       return R * C;
   }

@@ -2,13 +2,17 @@
 // Not the model (layout.ts) and not a command line. Whatever passes here can be planned and trained: every impossible
 // combination is refused with the value and the remedy.
 import { ShoalError } from "../wire/errors.ts";
-import { type IceServer, type RunConfig, SCHEDULE_IDS } from "../wire/run.ts";
+import { ARCHITECTURE_IDS, type IceServer, type RunConfig, SCHEDULE_IDS } from "../wire/run.ts";
 import { positionCount } from "./data.ts";
 import { nearest } from "./nearest.ts";
 
 /** The demo's run: 1.2 million characters of Moby Dick, a model that trains in minutes without a real GPU. */
 export const DEFAULT_CONFIG: Readonly<RunConfig> = {
   dataset: "moby-dick",
+  tokenizer: "char",
+  column: "text",
+  vocab_multiple: 1,
+  architecture: "llama",
   block_size: 64,
   n_layer: 4,
   n_head: 4,
@@ -44,6 +48,7 @@ export const DEFAULT_CONFIG: Readonly<RunConfig> = {
   chimera_pairs: 1,
   codec_forward: "i8b64",
   codec_backward: "i8b64",
+  codec_per_link: false,
   reduce: "int8",
   recompute: "auto",
   dtype: "f32",
@@ -53,6 +58,9 @@ export const DEFAULT_CONFIG: Readonly<RunConfig> = {
 
 /** Largest head that the attention kernels hold in registers. */
 export const HEAD_DIM_MAX = 128;
+
+/** Width of GPT-2's inner layer over that of the model. */
+const GPT2_WIDENING = 4;
 
 type Check =
   | { kind: "integer" | "number"; min: number; max: number }
@@ -72,6 +80,10 @@ function number(min: number, max: number): Check {
 /** Bounds keep a typing error from asking for absurd memory or time; none is a promise that a run fits a peer. */
 const CHECKS: Readonly<Record<keyof RunConfig, Check>> = {
   dataset: { kind: "name" },
+  tokenizer: { kind: "name" },
+  column: { kind: "name" },
+  vocab_multiple: integer(1, 1024),
+  architecture: { kind: "choice", choices: ARCHITECTURE_IDS },
   block_size: integer(1, 8192),
   n_layer: integer(1, 256),
   n_head: integer(1, 256),
@@ -107,6 +119,7 @@ const CHECKS: Readonly<Record<keyof RunConfig, Check>> = {
   chimera_pairs: integer(1, 64),
   codec_forward: { kind: "choice", choices: CODECS },
   codec_backward: { kind: "choice", choices: CODECS },
+  codec_per_link: { kind: "boolean" },
   reduce: { kind: "choice", choices: ["int8", "raw32"] },
   dtype: { kind: "choice", choices: ["f32", "f16"] },
   recompute: { kind: "choice", choices: ["auto", "none", "attention", "block"] },
@@ -122,7 +135,7 @@ const ICE_SERVERS_MAX = 8;
 
 /**
  * Defaults overlaid by `input`, checked key by key and then together. Where they are not given, lr_decay_iters is
- * max_iters, and warmup_iters and min_lr stay within max_iters and learning_rate.
+ * max_iters, and warmup_iters and min_lr stay within max_iters and learning_rate; gpt2 has its own shape of a layer.
  * @throws {ShoalError} bad-config with the key, the value and the remedy; an unknown key names the nearest known one.
  */
 export function readConfig(input: Record<string, unknown>): RunConfig {
@@ -142,8 +155,10 @@ export function readConfig(input: Record<string, unknown>): RunConfig {
 
 /** Where the input moves a bound, defaults that would cross it follow, so that one key is enough to shorten a run. */
 function followingDefaults(input: Partial<RunConfig>): Partial<RunConfig> {
-  const { max_iters, learning_rate } = { ...DEFAULT_CONFIG, ...input };
+  const { max_iters, learning_rate, architecture, n_head, n_embd } = { ...DEFAULT_CONFIG, ...input };
+  const gpt2 = { n_kv_head: n_head, n_inner: GPT2_WIDENING * n_embd, tie_word_embeddings: true };
   return {
+    ...(architecture === "gpt2" ? gpt2 : {}),
     lr_decay_iters: max_iters,
     warmup_iters: Math.min(DEFAULT_CONFIG.warmup_iters, max_iters, input.lr_decay_iters ?? max_iters),
     min_lr: Math.min(DEFAULT_CONFIG.min_lr, learning_rate),
@@ -171,6 +186,18 @@ export function checkCorpus(config: RunConfig, tokenCount: number): void {
         `${config.block_size}; use at least ${10 * (config.block_size + 1)} tokens or a smaller block_size`,
     );
   }
+}
+
+/** What the key may be, if it is one of few; null otherwise. For forms. */
+export function keyChoices(key: keyof RunConfig): readonly string[] | null {
+  const check = CHECKS[key];
+  return check.kind === "choice" ? check.choices : null;
+}
+
+/** Why the key cannot have the value, with the remedy; null if it can, as far as one key tells. For forms. */
+export function keyProblem(key: keyof RunConfig, value: unknown): string | null {
+  const expected = expectation(CHECKS[key], value);
+  return expected === null ? null : `${show(value)} cannot be used; use ${expected}`;
 }
 
 export function isConfigKey(key: string): key is keyof RunConfig {
@@ -220,16 +247,21 @@ function isOptionalText(value: unknown): boolean {
 }
 
 function checkModel(config: RunConfig): void {
-  const { n_embd, n_head, n_kv_head, n_layer, n_stage, dropout } = config;
+  const { architecture, n_embd, n_head, n_kv_head, n_layer, n_stage, dropout } = config;
   if (n_embd % n_head !== 0) {
     throw bad(`n_embd ${n_embd} is not a multiple of n_head ${n_head}; change one of them`);
   }
   if (n_head % n_kv_head !== 0) {
     throw bad(`n_head ${n_head} is not a multiple of n_kv_head ${n_kv_head}; change n_kv_head`);
   }
+  if (architecture === "gpt2" && n_kv_head !== n_head) {
+    throw bad(
+      `n_kv_head is ${n_kv_head}; GPT-2's heads do not share keys and values, use n_head ${n_head} or leave it out`,
+    );
+  }
   const dim = n_embd / n_head;
   if (dim % 2 !== 0 || dim > HEAD_DIM_MAX) {
-    throw bad(`n_embd / n_head is ${dim}; rotary heads need an even size of at most ${HEAD_DIM_MAX}`);
+    throw bad(`n_embd / n_head is ${dim}; heads need an even size of at most ${HEAD_DIM_MAX}`);
   }
   if (n_stage > n_layer) {
     throw bad(
@@ -240,8 +272,10 @@ function checkModel(config: RunConfig): void {
 }
 
 /** Halves are stored in fours, so every row that is kept must divide by four, and a head into two times four. */
-function checkDtype({ dtype, n_embd, n_head, n_inner, batch_size, block_size }: RunConfig): void {
+function checkDtype({ dtype, schedule, n_embd, n_head, n_inner, batch_size, block_size }: RunConfig): void {
   if (dtype !== "f16") return;
+  // Which scale a step has follows from the step before it, which is not committed yet when the next one begins.
+  if (schedule === "2bw") throw bad("schedule 2bw has no loss scale; use dtype f32, or another schedule");
   const remedy = "change it, or use dtype f32";
   const dim = n_embd / n_head;
   if (dim % 8 !== 0) throw bad(`n_embd / n_head is ${dim}; with dtype f16 it divides by 8: ${remedy}`);

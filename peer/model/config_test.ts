@@ -28,6 +28,20 @@ Deno.test("config: the result shares nothing with input or defaults", () => {
   assert.deepEqual(DEFAULT_CONFIG.iceServers, []);
 });
 
+Deno.test("config: a GPT-2 has its own shape of a layer where none is given, and no shared keys", () => {
+  const { n_kv_head, n_inner, tie_word_embeddings } = readConfig({
+    architecture: "gpt2",
+    n_embd: 96,
+    n_head: 6,
+  });
+  assert.deepEqual({ n_kv_head, n_inner, tie_word_embeddings }, {
+    ...{ n_kv_head: 6, n_inner: 384, tie_word_embeddings: true },
+  });
+  assert.equal(readConfig({ architecture: "gpt2", tie_word_embeddings: false }).tie_word_embeddings, false);
+  assert.match(refusal({ architecture: "gpt2", n_kv_head: 2 }), /n_kv_head is 2; .* use n_head 4/);
+  assert.match(refusal({ architecture: "gpt3" }), /architecture is "gpt3"; use one of llama, gpt2/);
+});
+
 Deno.test("config: an unknown key names the nearest known one", () => {
   assert.match(refusal({ n_layers: 3 }), /"n_layers".*n_layer$/);
   assert.match(refusal({ learningrate: 3 }), /learning_rate$/);
@@ -67,7 +81,7 @@ Deno.test("config: combinations that cannot train are named", () => {
   const cases: [Record<string, unknown>, RegExp][] = [
     [{ n_embd: 65 }, /n_embd 65 is not a multiple of n_head 4/],
     [{ n_kv_head: 3 }, /n_head 4 is not a multiple of n_kv_head 3/],
-    [{ n_embd: 12 }, /n_embd \/ n_head is 3; rotary heads need an even size/],
+    [{ n_embd: 12 }, /n_embd \/ n_head is 3; heads need an even size/],
     [{ n_embd: 1024 }, /n_embd \/ n_head is 256/],
     [{ n_stage: 5 }, /n_stage 5 exceeds n_layer 4/],
     [

@@ -8,6 +8,8 @@ const TOKEN_BYTES = 4;
 
 /** B sequences of T tokens; C = n_embd, H / Hk heads of width D, I = n_inner, V = vocab_size. */
 export interface CpuShape {
+  /** Absent: Llama, whose inner layer is two matrices wide and whose norms keep no means. */
+  gpt2?: boolean;
   B: number;
   T: number;
   C: number;
@@ -22,13 +24,13 @@ export interface CpuShape {
 
 /** Bytes of one slot between B and W, when it is fullest. Tensors that two layers share are counted once. */
 export function cpuSlotBytes(shape: CpuShape, layers: number): number {
-  const { B, T, C, H, Hk, D, I, V } = shape;
-  const qkv = (H + 2 * Hk) * D;
-  const forward = C + C + 1 + 1 + C + C + qkv + H * D + H + 2 * I + I;
-  const backward = C + 2 * I + C + C + qkv + C;
+  const { B, T, C, H, Hk, D, I, V, gpt2 = false } = shape;
+  const qkv = (H + 2 * Hk) * D, inner = gpt2 ? I : 2 * I, stats = gpt2 ? 2 : 1;
+  const forward = C + C + 2 * stats + C + C + qkv + H * D + H + inner + I;
+  const backward = C + inner + C + C + qkv + C;
   // Without the head, the gradient of the output is a tensor of its own, already counted as the last layer's; with an
   // embedding, the gradient of the first layer's input stays for W.
-  const ends = (shape.embed ? C : 0) + (shape.head ? C + 1 + C + V + 1 + V + C : 0);
+  const ends = (shape.embed ? C : 0) + (shape.head ? C + stats + C + V + 1 + V + C : 0);
   const tokens = (shape.embed ? 1 : 0) + (shape.head ? 1 : 0);
   return B * T * ((layers * (forward + backward) + ends) * F64_BYTES + tokens * TOKEN_BYTES);
 }

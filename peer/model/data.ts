@@ -3,8 +3,9 @@
 import { ShoalError } from "../wire/errors.ts";
 import { randomStream, uniformBelow } from "./random.ts";
 
-/** A tokenised corpus; 16 bits as soon as the vocabulary exceeds 256. */
-export type Corpus = Uint8Array | Uint16Array;
+/** A tokenised corpus, in as few bytes per token as its vocabulary needs. */
+export type Corpus = Uint8Array | Uint16Array | Uint32Array;
+export type BytesPerToken = 1 | 2 | 4;
 export type Split = "train" | "val";
 
 export interface BatchOptions {
@@ -21,6 +22,23 @@ export interface BatchOptions {
 export interface Batch {
   tokens: Uint32Array;
   targets: Uint32Array;
+}
+
+export function bytesPerToken(vocabSize: number): BytesPerToken {
+  return vocabSize <= 256 ? 1 : vocabSize <= 65_536 ? 2 : 4;
+}
+
+/** Tokens below `vocabSize` as a corpus. */
+export function corpusOf(tokens: ArrayLike<number>, vocabSize: number): Corpus {
+  const width = bytesPerToken(vocabSize);
+  if (width === 1) return Uint8Array.from(tokens);
+  return width === 2 ? Uint16Array.from(tokens) : Uint32Array.from(tokens);
+}
+
+/** Bytes of a corpus, such as came over the network, as its tokens; little-endian. */
+export function corpusView(bytes: ArrayBuffer, width: BytesPerToken): Corpus {
+  if (width === 1) return new Uint8Array(bytes);
+  return width === 2 ? new Uint16Array(bytes) : new Uint32Array(bytes);
 }
 
 /** Separates this use of the seed from initialisation. */

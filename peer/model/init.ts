@@ -11,7 +11,7 @@ const WEIGHT_STD = 0.02;
 const INIT_DOMAIN = 0x696e6974;
 
 /**
- * Flat f32 parameters of a stage in layout order, padding 0. Norm gains are 1, weights N(0, 0.02²) cut at ±6 sigma; the
+ * Flat f32 parameters of a stage in layout order, padding 0. Norm gains are 1, biases 0, weights N(0, 0.02²) cut at ±6 sigma; the
  * projections that write to the residual stream (o_proj, down_proj) are divided by sqrt(2·n_layer) (Radford et al. 2019).
  */
 export function initParams(spec: ModelSpec, stage: StageSpec, seed: number): Float32Array {
@@ -19,7 +19,7 @@ export function initParams(spec: ModelSpec, stage: StageSpec, seed: number): Flo
   const params = new Float32Array(layout.size);
   for (const tensor of layout.tensors) {
     const values = params.subarray(tensor.offset, tensor.offset + tensor.size);
-    if (tensor.shape.length === 1) values.fill(1);
+    if (tensor.shape.length === 1) values.fill(tensor.name.endsWith(".bias") ? 0 : 1);
     else fillNormal(values, tensor, { seed, std: stdOf(spec, tensor) });
   }
   return params;

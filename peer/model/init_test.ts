@@ -3,7 +3,15 @@ import assert from "node:assert/strict";
 import { hashWords } from "../exact/hash.ts";
 import { DEFAULT_CONFIG } from "./config.ts";
 import { initParams } from "./init.ts";
-import { EMBEDDING_NAME, findTensor, specOf, splitLayers, stageLayout, wholeModel } from "./layout.ts";
+import {
+  EMBEDDING_NAME,
+  findTensor,
+  POSITIONS_NAME,
+  specOf,
+  splitLayers,
+  stageLayout,
+  wholeModel,
+} from "./layout.ts";
 
 const SPEC = { ...specOf(DEFAULT_CONFIG, 83), tie_word_embeddings: true };
 
@@ -27,6 +35,17 @@ function std(values: Float32Array): number {
 
 Deno.test("init: a tensor does not depend on the cut into stages", () => {
   assert.deepEqual(tensorsOf([1], 5), tensorsOf([1, 2, 1], 5));
+});
+
+Deno.test("init: a GPT-2's biases are 0, its positions are drawn like words", () => {
+  const spec = specOf({ ...DEFAULT_CONFIG, architecture: "gpt2", n_kv_head: 4 }, 83);
+  const stage = wholeModel(spec), params = initParams(spec, stage, 5);
+  for (const { name, offset, size } of stageLayout(spec, stage).tensors) {
+    const values = params.subarray(offset, offset + size);
+    if (name.endsWith(".bias")) assert.ok(values.every((value) => value === 0), name);
+    if (name.endsWith("norm.weight")) assert.ok(values.every((value) => value === 1), name);
+    if (name === POSITIONS_NAME) assert.ok(Math.abs(std(values) / 0.02 - 1) < 0.05);
+  }
 });
 
 Deno.test("init: another seed or another name gives other weights", () => {

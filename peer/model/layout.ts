@@ -1,6 +1,7 @@
 // Where every parameter of a stage lives in one flat f32 array, and how layers are cut into stages.
 // Not initialisation (init.ts) and not arithmetic. Names, shapes and row order are Hugging Face's Llama, so weight
-// files need no renaming; every holder of a stage must compute the same offsets from the same spec.
+// files need no renaming; GPT-2 has the same names where it has the same parts, and coordinator/export renames them.
+// Every holder of a stage must compute the same offsets from the same spec.
 import { assert, ShoalError } from "../wire/errors.ts";
 import type { ModelSpec, RunConfig, StageSpec } from "../wire/run.ts";
 
@@ -9,6 +10,11 @@ export const GROUP_ALIGNMENT = 64;
 
 export const EMBEDDING_NAME = "model.embed_tokens.weight";
 export const HEAD_NAME = "lm_head.weight";
+/** Learned positions, [T, C], in the first stage of a GPT-2. */
+export const POSITIONS_NAME = "model.embed_positions.weight";
+/** Gain of the norm before the head, and what GPT-2 adds to it. */
+export const FINAL_NORM_NAME = "model.norm.weight";
+export const FINAL_BIAS_NAME = "model.norm.bias";
 
 export interface TensorLayout {
   name: string;
@@ -37,7 +43,12 @@ export function headDim(spec: ModelSpec): number {
   return spec.n_embd / spec.n_head;
 }
 
+export function isGpt2({ architecture }: Pick<ModelSpec, "architecture">): boolean {
+  return architecture === "gpt2";
+}
+
 function layerGroups(spec: ModelSpec, layer: number): Group[] {
+  if (isGpt2(spec)) return gpt2Groups(spec, layer);
   const { n_embd: C, n_inner: I } = spec;
   const D = headDim(spec);
   const [q, kv] = [spec.n_head * D, spec.n_kv_head * D];
@@ -56,15 +67,36 @@ function layerGroups(spec: ModelSpec, layer: number): Group[] {
   ];
 }
 
+/** A norm's gain and bias are one group, which a kernel reads as [2, C]; so are the biases of q, k and v. */
+function gpt2Groups({ n_embd: C, n_inner: I }: ModelSpec, layer: number): Group[] {
+  const prefix = `model.layers.${layer}`;
+  const heads = ["q", "k", "v"].map((name) => `${prefix}.self_attn.${name}_proj`);
+  const norm = (name: string): Group => [[`${prefix}.${name}.weight`, [C]], [`${prefix}.${name}.bias`, [C]]];
+  const linear = (name: string, out: number, into: number): Group[] => [
+    [[`${prefix}.${name}.weight`, [out, into]]],
+    [[`${prefix}.${name}.bias`, [out]]],
+  ];
+  return [
+    norm("input_layernorm"),
+    heads.map((name): Shape => [`${name}.weight`, [C, C]]),
+    heads.map((name): Shape => [`${name}.bias`, [C]]),
+    ...linear("self_attn.o_proj", C, C),
+    norm("post_attention_layernorm"),
+    ...linear("mlp.up_proj", I, C),
+    ...linear("mlp.down_proj", C, I),
+  ];
+}
+
 function stageGroups(spec: ModelSpec, stage: StageSpec): Group[] {
   const { n_embd: C, vocab_size: V } = spec;
   const groups: Group[] = [];
   if (stage.embed) groups.push([[EMBEDDING_NAME, [V, C]]]);
+  if (stage.embed && isGpt2(spec)) groups.push([[POSITIONS_NAME, [spec.block_size, C]]]);
   for (let layer = stage.firstLayer; layer < stage.endLayer; layer++) {
     groups.push(...layerGroups(spec, layer));
   }
   if (!stage.head) return groups;
-  groups.push([["model.norm.weight", [C]]]);
+  groups.push([FINAL_NORM_NAME, ...(isGpt2(spec) ? [FINAL_BIAS_NAME] : [])].map((name): Shape => [name, [C]]));
   if (!spec.tie_word_embeddings) groups.push([[HEAD_NAME, [V, C]]]);
   else if (!stage.embed) groups.push([[EMBEDDING_NAME, [V, C]]]);
   return groups;
@@ -123,6 +155,7 @@ export function specOf(config: RunConfig, vocabSize: number): ModelSpec {
   const { block_size, n_layer, n_head, n_kv_head, n_embd, n_inner, rope_theta, norm_eps } = config;
   const { tie_word_embeddings } = config;
   return {
+    ...(config.architecture === "gpt2" ? { architecture: "gpt2" as const } : {}),
     ...{ vocab_size: vocabSize, block_size, n_layer, n_head, n_kv_head, n_embd, n_inner },
     ...{ tie_word_embeddings, rope_theta, norm_eps },
   };

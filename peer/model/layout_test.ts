@@ -27,9 +27,11 @@ const specs = fc.record({
   half: fc.integer({ min: 1, max: 5 }),
   n_inner: fc.integer({ min: 1, max: 70 }),
   tie_word_embeddings: fc.boolean(),
-}).map(({ groups, half, ...rest }): ModelSpec => {
+  gpt2: fc.boolean(),
+}).map(({ groups, half, gpt2, ...rest }): ModelSpec => {
   const n_head = groups * rest.n_kv_head;
-  return { ...SPEC, ...rest, n_head, n_embd: n_head * half * 2 };
+  const own = gpt2 ? { architecture: "gpt2" as const, n_kv_head: n_head } : {};
+  return { ...SPEC, ...rest, n_head, n_embd: n_head * half * 2, ...own };
 });
 
 Deno.test("layout: the demo's first and last stage have Llama's names and shapes", () => {
@@ -55,6 +57,30 @@ Deno.test("layout: the demo's first and last stage have Llama's names and shapes
   ]);
 });
 
+Deno.test("layout: a GPT-2 has learned positions, and a bias behind each norm and matrix but the head's", () => {
+  const spec = specOf({ ...DEFAULT_CONFIG, architecture: "gpt2", n_kv_head: 4, n_layer: 1 }, 83);
+  const { tensors } = stageLayout(spec, wholeModel(spec));
+  assert.deepEqual(tensors.map(({ name, shape }) => [name.replace("model.layers.0.", ""), shape]), [
+    ["model.embed_tokens.weight", [83, 64]],
+    ["model.embed_positions.weight", [64, 64]],
+    ["input_layernorm.weight", [64]],
+    ["input_layernorm.bias", [64]],
+    ...["q", "k", "v"].map((name) => [`self_attn.${name}_proj.weight`, [64, 64]]),
+    ...["q", "k", "v"].map((name) => [`self_attn.${name}_proj.bias`, [64]]),
+    ["self_attn.o_proj.weight", [64, 64]],
+    ["self_attn.o_proj.bias", [64]],
+    ["post_attention_layernorm.weight", [64]],
+    ["post_attention_layernorm.bias", [64]],
+    ["mlp.up_proj.weight", [192, 64]],
+    ["mlp.up_proj.bias", [192]],
+    ["mlp.down_proj.weight", [64, 192]],
+    ["mlp.down_proj.bias", [64]],
+    ["model.norm.weight", [64]],
+    ["model.norm.bias", [64]],
+    ["lm_head.weight", [83, 64]],
+  ]);
+});
+
 Deno.test("layout: the parameter count is the sum of the textbook terms", () => {
   const layer = 2 * 64 + 64 * (64 + 32 + 32) + 64 * 64 + 3 * 64 * 192;
   assert.equal(paramCount(SPEC), 2 * 83 * 64 + 4 * layer + 64);
@@ -75,7 +101,10 @@ Deno.test("layout: tensors never overlap, groups are aligned, projections are co
       const { tensors, size } = stageLayout(spec, wholeModel(spec));
       let end = 0;
       for (const tensor of tensors) {
-        const joined = /\.(k_proj|v_proj|up_proj)\.weight$/.test(tensor.name);
+        // What a kernel reads as one: q, k, v; gate and up; a norm's gain and bias.
+        const joined = spec.architecture === "gpt2"
+          ? /\.[kv]_proj\.\w+$|norm\.bias$/.test(tensor.name)
+          : /\.(k_proj|v_proj|up_proj)\.weight$/.test(tensor.name);
         if (joined) assert.equal(tensor.offset, end, tensor.name);
         else assert.equal(tensor.offset % GROUP_ALIGNMENT, 0, tensor.name);
         assert.ok(tensor.offset >= end && tensor.offset < end + GROUP_ALIGNMENT);

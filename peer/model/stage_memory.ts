@@ -3,12 +3,14 @@
 // knowledge of adapters: how parameters are cut to an adapter's limits changes none of these sums.
 import type { StageBuild, StageMemory } from "../engine/engine.ts";
 import type { ModelSpec, OptimizerId, RecomputeId, RunConfig, StageSpec } from "../wire/run.ts";
+import { isDelayed } from "../wire/view.ts";
 import { weightsInBackward } from "./block_tensors.ts";
 import { cpuMemory } from "./cpu_memory.ts";
 import { stageLayout } from "./layout.ts";
 import { optimizerTensors } from "./optimizer_tensors.ts";
 import {
   boundaryBytes,
+  type BoundaryShape,
   boundaryShapes,
   dimsOf,
   paddedBytes,
@@ -57,10 +59,11 @@ function total(requests: readonly TensorSize[]): number {
 /** The gradient of the weights, or a boundary tensor. */
 function longestReadback(dims: StageDims): number {
   const { embed, head } = dims.build.stage;
-  const [forward, backward] = boundaryShapes(dims).map((shape) =>
-    shape.codec === "raw32" ? dims.R * dims.C * F32_BYTES : boundaryBytes(shape)
-  );
-  return Math.max(dims.layout.size * F32_BYTES, head ? 0 : forward!, embed ? 0 : backward!);
+  const { activationOut, gradientOut } = boundaryShapes(dims);
+  const bytes = (shape: BoundaryShape) =>
+    shape.codec === "raw32" ? dims.R * dims.C * F32_BYTES : boundaryBytes(shape);
+  const leaving = Math.max(head ? 0 : bytes(activationOut), embed ? 0 : bytes(gradientOut));
+  return Math.max(dims.layout.size * F32_BYTES, leaving);
 }
 
 /** How a stage is computed, as far as memory is concerned. */
@@ -93,6 +96,8 @@ export function cpuStageMemory(build: StageBuild): StageMemory {
 
 /** Weights, two moments, own sum, total and the scratch of quantising: f32 or i32 each. */
 export const EXACT_BYTES_PER_PARAM = 24;
+/** With the schedule 2bw also: the weights one step before, and the sum of the step after the open one. */
+export const DELAYED_BYTES_PER_PARAM = 8;
 /** Totals of the newest steps are kept for holders that missed one (`LOG_STEPS` of the peer's core). */
 const LOG_STEPS = 8;
 
@@ -105,12 +110,18 @@ function loggedBytes({ reduce, gradient_accumulation_steps: n }: RunConfig): num
 export function stateBytes(build: StageBuild, config: RunConfig): number {
   const { size } = stageLayout(build.spec, build.stage);
   const { embed, head } = build.stage;
-  const [forward, backward] = boundaryShapes(dimsOf(build)).map(boundaryBytes);
-  const kept = (head ? 0 : forward!) + (embed ? 0 : backward!);
+  const { activationOut, gradientOut } = boundaryShapes(dimsOf(build));
+  const kept = (head ? 0 : boundaryBytes(activationOut)) + (embed ? 0 : boundaryBytes(gradientOut));
   // Where B makes the weight gradients, each slot's may have to wait here for its W.
   const gradients = weightsInBackward(build) ? build.slots : 1;
-  const perParam = EXACT_BYTES_PER_PARAM + gradients * F32_BYTES + LOG_STEPS * loggedBytes(config);
-  return Math.ceil(size * perParam) + config.gradient_accumulation_steps * kept;
+  const [delayed, open] = isDelayed(config) ? [DELAYED_BYTES_PER_PARAM, 2] : [0, 1];
+  const perParam = EXACT_BYTES_PER_PARAM + delayed + gradients * F32_BYTES + LOG_STEPS * loggedBytes(config);
+  return Math.ceil(size * perParam) + open * config.gradient_accumulation_steps * kept;
+}
+
+/** Bytes per parameter of a state file at most: weights, two moments and the exponents, and what the schedule 2bw adds. */
+export function stateFileBytesPerParam(config: Pick<RunConfig, "schedule">): number {
+  return isDelayed(config) ? 18 : 13;
 }
 
 /**
@@ -125,7 +136,7 @@ export interface StageRun {
 
 /**
  * Bytes that a peer needs to hold a stage. A shadow needs as much: it builds its engine after the first step, so that it
- * can compute at once when it must.
+ * can compute at once when it must. With the schedule 2bw each of two open steps has an engine, with its own weights and slots.
  */
 export function holderBytes(
   stage: StageSpec,
@@ -136,5 +147,6 @@ export function holderBytes(
   const codecs = { codecForward: config.codec_forward, codecBackward: config.codec_backward };
   const { dtype } = config;
   const build: StageBuild = { ...{ spec, stage, batchSize: config.batch_size }, ...run, ...codecs, dtype };
-  return engineBytes(kind, build) + stateBytes(build, config);
+  const engines = isDelayed(config) ? 2 : 1;
+  return engines * engineBytes(kind, build) + stateBytes(build, config);
 }

@@ -6,7 +6,7 @@ import { framePayloadBytes } from "../wire/frame.ts";
 import type { CodecId } from "../wire/run.ts";
 import { gainBlocks, sharedBlockTensors, slotBlockTensors, weightsInBackward } from "./block_tensors.ts";
 import { type ProductShape, slicedElements } from "./product_slices.ts";
-import { headDim, type StageLayout, stageLayout } from "./layout.ts";
+import { headDim, isGpt2, type StageLayout, stageLayout } from "./layout.ts";
 
 /** Vocabulary entries whose logits exist at one time. A larger tile costs scratch memory, a smaller one more dispatches. */
 export const HEAD_TILE = 2048;
@@ -27,6 +27,8 @@ export interface TensorSize {
 /** Shapes that the tensors of a stage follow from. */
 export interface StageDims {
   build: StageBuild;
+  /** LayerNorm, GELU and biases; else Llama's block. */
+  gpt2: boolean;
   layout: StageLayout;
   R: number;
   T: number;
@@ -43,6 +45,7 @@ export function dimsOf(build: StageBuild): StageDims {
   const { spec, stage, batchSize } = build;
   return {
     build,
+    gpt2: isGpt2(spec),
     layout: stageLayout(spec, stage),
     R: batchSize * spec.block_size,
     T: spec.block_size,
@@ -54,6 +57,21 @@ export function dimsOf(build: StageBuild): StageDims {
     V: spec.vocab_size,
     layers: stage.endLayer - stage.firstLayer,
   };
+}
+
+/** Width of what a product makes of a row on its way to the activation: GPT-2 has no gate. */
+export function innerWidth({ gpt2, I }: StageDims): number {
+  return gpt2 ? I : 2 * I;
+}
+
+/** Numbers that a norm keeps of a row: LayerNorm its mean too. */
+export function rowStats({ gpt2 }: StageDims): number {
+  return gpt2 ? 2 : 1;
+}
+
+/** Parameters of a norm for each column: LayerNorm has a bias. */
+export function normRows({ gpt2 }: StageDims): number {
+  return gpt2 ? 2 : 1;
 }
 
 /** Width of a packed qkv row. */
@@ -102,15 +120,15 @@ function endTensors(p: StageDims, slot: SlotName): TensorSize[] {
   return [
     ...(embed ? [of("tokens", R)] : []),
     ...(embed && slot !== "eval" ? [of("lookup", lookupWords(p))] : []),
-    ...(head ? [of("targets", R), of("final rstd", R), of("head lse", R)] : []),
+    ...(head ? [of("targets", R), of("final rstd", R * rowStats(p)), of("head lse", R)] : []),
     ...(head && slot !== "eval" && !weightsInBackward(p.build) ? [finalPartial(p, slot)] : []),
     ...(inHalves(p) ? [of("overflow", 1)] : []),
   ];
 }
 
-/** The final gain's gradient by blocks of rows, which B leaves for W. */
+/** The final norm's gradient by blocks of rows, which B leaves for W. */
 function finalPartial(p: StageDims, slot: SlotName): TensorSize {
-  return request(slotTensor(slot, "final partial"), gainBlocks(p) * p.C);
+  return request(slotTensor(slot, "final partial"), gainBlocks(p) * normRows(p) * p.C);
 }
 
 /** Distinct tokens that a micro-batch can have at most. */
@@ -126,7 +144,7 @@ export function lookupWords(p: Pick<StageDims, "R" | "V">): number {
 /** Weight gradients of a block, [out, in] summed over the rows. */
 function blockWeightProducts(p: StageDims): ProductShape[] {
   const { R, C, H, D, I } = p;
-  return [[C, I], [2 * I, C], [C, H * D], [qkvWidth(p), C]].map(([M = 0, N = 0]) => ({ M, N, K: R }));
+  return [[C, I], [innerWidth(p), C], [C, H * D], [qkvWidth(p), C]].map(([M = 0, N = 0]) => ({ M, N, K: R }));
 }
 
 function scratchTensors(p: StageDims): TensorSize[] {
@@ -137,6 +155,7 @@ function scratchTensors(p: StageDims): TensorSize[] {
     request("dnormed", R * C),
     request("delta", R * H),
     request("slices", slicedElements(blockWeightProducts(p))),
+    ...(p.gpt2 ? [request("bias partial", gainBlocks(p) * Math.max(C, qkvWidth(p), p.I))] : []),
     ...(inHalves(p) ? [request("scales", SCALE_FACTORS)] : []),
   ];
   if (!p.build.stage.head) return requests;
@@ -150,7 +169,7 @@ function scratchTensors(p: StageDims): TensorSize[] {
   ];
 }
 
-/** A [rows, cols] tensor in one codec, as it crosses a stage's boundary. */
+/** A [rows, cols] tensor in one codec, as it crosses one of a stage's boundaries. */
 export interface BoundaryShape {
   codec: CodecId;
   rows: number;
@@ -173,17 +192,27 @@ function boundaryTensors(p: StageDims): TensorSize[] {
   if (embed && head) return [];
   const n = p.R * p.C;
   return [
-    { name: "encoded", bytes: Math.max(...boundaryShapes(p).map(boundaryBytes)) },
+    { name: "encoded", bytes: Math.max(...Object.values(boundaryShapes(p)).map(boundaryBytes)) },
     request("maxima", Math.ceil(n / amaxChunk(n))),
   ];
 }
 
-/** Shapes of the activations and of the gradients that cross the stage's boundaries. */
-export function boundaryShapes(
-  { build, R, C }: StageDims,
-): [forward: BoundaryShape, backward: BoundaryShape] {
+/** What crosses a stage's boundaries; the ends of the model have only half of them. */
+export interface BoundaryShapes {
+  activationIn: BoundaryShape;
+  activationOut: BoundaryShape;
+  gradientIn: BoundaryShape;
+  gradientOut: BoundaryShape;
+}
+
+export function boundaryShapes({ build, R, C }: Pick<StageDims, "build" | "R" | "C">): BoundaryShapes {
   const shape = (codec: CodecId): BoundaryShape => ({ codec, rows: R, cols: C });
-  return [shape(build.codecForward), shape(build.codecBackward)];
+  const after = { forward: build.codecForward, backward: build.codecBackward };
+  const { codecsBefore: before = after } = build;
+  return {
+    ...{ activationIn: shape(before.forward), activationOut: shape(after.forward) },
+    ...{ gradientIn: shape(after.backward), gradientOut: shape(before.backward) },
+  };
 }
 
 /** All tensors but the parameters and their gradient, which are cut to what an adapter binds (peer/engine/wgsl_params.ts). */

@@ -25,6 +25,8 @@ export const STATE_FORMAT_VERSION = "1";
 
 /** Suffixes of the moments are PyTorch's names of Adam's state. */
 const SUFFIX = { m: ".exp_avg", v: ".exp_avg_sq", exponents: ".grad_exponent" } as const;
+/** Suffixes of what a state has besides with the schedule 2bw: the weights one step before, and their exponents. */
+const BEFORE = { params: ".before", exponents: ".before_grad_exponent" } as const;
 
 /** State before the first step: initial parameters of the run's seed, zero moments and exponents. */
 export function initialState(spec: ModelSpec, stage: StageSpec, seed: number): StageState {
@@ -37,7 +39,7 @@ export function blankState(spec: ModelSpec, stage: StageSpec): StageState {
   return createState(layout, new Float32Array(layout.size));
 }
 
-/** All tensors of the state with metadata {format, format_version, step}; `format` is what transformers insists on. */
+/** All tensors of the state with metadata {format, format_version, step, delay?}; `format` is what transformers insists on. */
 export function stateTensors(state: StageState): TensorMap {
   const tensors = new Map<string, Tensor>();
   let block = 0;
@@ -48,10 +50,15 @@ export function stateTensors(state: StageState): TensorMap {
     tensors.set(name + SUFFIX.m, tensorOf(state.m.subarray(offset, end), shape));
     tensors.set(name + SUFFIX.v, tensorOf(state.v.subarray(offset, end), shape));
     tensors.set(name + SUFFIX.exponents, tensorOf(state.exponents.subarray(block, block + blocks), [blocks]));
+    if (state.before !== undefined) {
+      const { params, exponents } = state.before;
+      tensors.set(name + BEFORE.params, tensorOf(params.subarray(offset, end), shape));
+      tensors.set(name + BEFORE.exponents, tensorOf(exponents.subarray(block, block + blocks), [blocks]));
+    }
     block += blocks;
   }
   const metadata = { format: "pt", format_version: STATE_FORMAT_VERSION, step: String(state.step) };
-  return { metadata, tensors };
+  return { metadata: state.before === undefined ? metadata : { ...metadata, delay: "1" }, tensors };
 }
 
 /** One stage's state as safetensors bytes. */
@@ -81,6 +88,9 @@ export function mergeStates(
   const layout = stageLayout(spec, stage);
   const state = createState(layout, new Float32Array(layout.size));
   state.step = step;
+  if (files.some(({ metadata }) => metadata.delay === "1")) {
+    state.before = { params: new Float32Array(layout.size), exponents: state.exponents.slice() };
+  }
   let block = 0;
   for (const tensor of layout.tensors) {
     const problem = fillTensor(state, files, { tensor, block, twice: isTied(spec, tensor.name) });
@@ -162,8 +172,11 @@ interface Slot {
 
 /** Copies one tensor's weights, moments and exponents into the state, or says what is wrong with them. */
 function fillTensor(state: StageState, files: readonly TensorMap[], slot: Slot): string | null {
-  const { tensor: { name, shape, offset, size }, block, twice } = slot;
-  for (const [suffix, target] of [["", state.params], [SUFFIX.m, state.m], [SUFFIX.v, state.v]] as const) {
+  const { tensor: { name, shape, offset }, twice } = slot;
+  const { before } = state;
+  const floats: [string, Float32Array][] = [["", state.params], [SUFFIX.m, state.m], [SUFFIX.v, state.v]];
+  if (before !== undefined) floats.push([BEFORE.params, before.params]);
+  for (const [suffix, target] of floats) {
     const found = findOne(files, name + suffix, { shape, dtype: "F32", twice });
     if (typeof found === "string") return found;
     const values = toF32(found);
@@ -172,15 +185,23 @@ function fillTensor(state: StageState, files: readonly TensorMap[], slot: Slot):
     if (wrong !== undefined) return `tensor ${name + suffix} contains ${wrong}`;
     target.set(values, offset);
   }
-  const exponentShape = [blockCount(size)];
-  const found = findOne(files, name + SUFFIX.exponents, { shape: exponentShape, dtype: "I16", twice });
+  const own = fillExponents(state.exponents, files, { ...slot, suffix: SUFFIX.exponents });
+  if (own !== null || before === undefined) return own;
+  return fillExponents(before.exponents, files, { ...slot, suffix: BEFORE.exponents });
+}
+
+function fillExponents(
+  target: Int16Array,
+  files: readonly TensorMap[],
+  { tensor, block, twice, suffix }: Slot & { suffix: string },
+): string | null {
+  const name = tensor.name + suffix;
+  const found = findOne(files, name, { shape: [blockCount(tensor.size)], dtype: "I16", twice });
   if (typeof found === "string") return found;
   const exponents = toI16(found);
   const wrong = exponents.find((value) => Math.abs(value) > EXPONENT_LIMIT);
-  if (wrong !== undefined) {
-    return `tensor ${name + SUFFIX.exponents} contains ${wrong}, allowed is ±${EXPONENT_LIMIT}`;
-  }
-  state.exponents.set(exponents, block);
+  if (wrong !== undefined) return `tensor ${name} contains ${wrong}, allowed is ±${EXPONENT_LIMIT}`;
+  target.set(exponents, block);
   return null;
 }
 

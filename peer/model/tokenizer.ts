@@ -1,14 +1,14 @@
 // Character tokenizer: one token per Unicode code point, numbered by the order of the vocabulary.
 // Not sub-word tokenising. A vocabulary is data of the run and may come from elsewhere, so it is checked.
 import { ShoalError } from "../wire/errors.ts";
-import type { Corpus } from "./data.ts";
+import { type Corpus, corpusOf } from "./data.ts";
 
-/** Tokens are stored in at most 16 bits. */
-export const VOCAB_MAX = 65_536;
+/** The largest known tokenizers have this many; a row of the embedding and one of the head stand behind each. */
+export const VOCAB_MAX = 262_144;
 
 export interface CharTokenizer {
   vocab: string[];
-  /** 8-bit tokens while they suffice. @throws {ShoalError} bad-corpus at a character outside the vocabulary. */
+  /** In as few bytes as suffice. @throws {ShoalError} bad-corpus at a character outside the vocabulary. */
   encode(text: string): Corpus;
   /** @throws {ShoalError} bad-corpus at a token outside the vocabulary. */
   decode(tokens: ArrayLike<number>): string;
@@ -20,6 +20,7 @@ export interface CharTokenizer {
  */
 export function charTokenizer(source: string | readonly string[]): CharTokenizer {
   const vocab = typeof source === "string" ? vocabOf(source) : [...source];
+  checkSize(vocab);
   const ids = new Map(vocab.map((char, id) => [char, id]));
   checkVocab(vocab, ids);
   return {
@@ -40,11 +41,14 @@ function vocabOf(text: string): string[] {
   return [...new Set(text)].sort((a, b) => a.codePointAt(0)! - b.codePointAt(0)!);
 }
 
-function checkVocab(vocab: readonly string[], ids: ReadonlyMap<string, number>): void {
+function checkSize(vocab: readonly string[]): void {
   if (vocab.length < 1) throw bad("the vocabulary is empty; use a corpus with at least one character");
   if (vocab.length > VOCAB_MAX) {
     throw bad(`a vocabulary of ${vocab.length} entries; at most ${VOCAB_MAX} are possible`);
   }
+}
+
+function checkVocab(vocab: readonly string[], ids: ReadonlyMap<string, number>): void {
   const wrong = vocab.findIndex((char) => !isCharacter(char));
   if (wrong >= 0) {
     throw bad(`vocabulary entry ${wrong} is ${quoted(vocab[wrong])}; each must be one Unicode character`);
@@ -68,7 +72,7 @@ function encode(text: string, ids: ReadonlyMap<string, number>): Corpus {
     }
     tokens.push(id);
   }
-  return ids.size <= 256 ? Uint8Array.from(tokens) : Uint16Array.from(tokens);
+  return corpusOf(tokens, ids.size);
 }
 
 function decode(tokens: ArrayLike<number>, vocab: readonly string[]): string {

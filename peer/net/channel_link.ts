@@ -171,6 +171,7 @@ export class ChannelLink implements Link {
       path: this.#path,
       rttMs: this.#rttMs,
       upBytesPerS: this.#goodput.bytesPerS,
+      timed: this.#goodput.count,
       bytesUp: this.#bytesUp,
       bytesDown: this.#bytesDown,
       framesUp: this.#framesUp,

@@ -25,15 +25,28 @@ interface Measurement {
   bytes: number | null;
 }
 
+/** What a frame took from its begin to the answer, a round trip included. */
+interface Timed {
+  bytes: number;
+  ms: number;
+}
+
 export class Goodput {
   #now: Measurement | null = null;
   #nextAt = -Infinity;
-  #rates: number[] = [];
+  #timed: Timed[] = [];
   #roundTrips: number[] = [];
+  /** Frames whose time was taken so far. */
+  count = 0;
 
-  /** Bytes per second; 0 while nothing was measured. */
+  /** Bytes per second; 0 while nothing was measured. A round trip that was long at first must not make the line look quick. */
   get bytesPerS(): number {
-    return this.#rates.length === 0 ? 0 : Math.max(...this.#rates);
+    // Without a known round trip the transfer cannot be told from it.
+    if (this.#roundTrips.length === 0) return 0;
+    const roundTrip = Math.min(...this.#roundTrips);
+    return this.#timed.reduce((most, { bytes, ms }) => {
+      return Math.max(most, bytes / (Math.max(SPAN_LEAST_MS, ms - roundTrip) / 1000));
+    }, 0);
   }
 
   /** The answer to a ping of its own came, which had no frame before it or had to wait for one. */
@@ -69,10 +82,8 @@ export class Goodput {
     if (own === null || own.bytes === null) return;
     this.#now = null;
     this.#nextAt = now + PAUSE_MS;
-    // Without a known round trip the transfer cannot be told from it.
-    if (this.#roundTrips.length === 0) return;
-    const span = Math.max(SPAN_LEAST_MS, now - own.at - Math.min(...this.#roundTrips));
-    this.#rates.push(own.bytes / (span / 1000));
-    if (this.#rates.length > MEASUREMENTS_KEPT) this.#rates.shift();
+    this.count++;
+    this.#timed.push({ bytes: own.bytes, ms: now - own.at });
+    if (this.#timed.length > MEASUREMENTS_KEPT) this.#timed.shift();
   }
 }

@@ -13,6 +13,8 @@ export interface LinkStats {
   rttMs: number;
   /** The rate of large frames under way to the other end, bytes per second; 0 while none was sent. */
   upBytesPerS: number;
+  /** Large frames whose time was taken so far; absent where a link takes none. */
+  timed?: number;
   bytesUp: number;
   bytesDown: number;
   framesUp: number;

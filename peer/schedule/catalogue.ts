@@ -9,7 +9,7 @@ import { zbV } from "./emitters_zbv.ts";
 import type { Schedule } from "./ir.ts";
 
 /** Schedules whose order belongs to a placement of the stages. The others take whatever replicas there are. */
-export type PlacedScheduleId = Exclude<ScheduleId, "dynamic" | "gpipe" | "1f1b">;
+export type PlacedScheduleId = Exclude<ScheduleId, "dynamic" | "gpipe" | "1f1b" | "2bw">;
 
 export interface ScheduleSize {
   /** Peers that compute, P. */

@@ -97,6 +97,21 @@ export function slotsNeeded(orders: readonly PlacedOp[][], stages: number): numb
   return most;
 }
 
+/** The same of a schedule whose orders nobody needs: writing a large one down takes a while. */
+export function slotsOf({ ops, stages }: Schedule): number[] {
+  const most = new Array<number>(stages).fill(1);
+  for (const order of ops) {
+    const held = new Array<number>(stages).fill(0);
+    for (const op of order) {
+      const forward = op.kind === "FB" ? op.forward : op.kind === "F" ? op : null;
+      const backward = op.kind === "FB" ? op.backward : op;
+      if (forward !== null) most[forward.stage] = Math.max(most[forward.stage]!, ++held[forward.stage]!);
+      if (backward.kind === "W" || backward.kind === "BW") held[backward.stage]!--;
+    }
+  }
+  return most;
+}
+
 function matchView({ schedule, stages }: PlacedView): Placed | null {
   if (!isPlaced(schedule) || stages.length === 0) return null;
   const shares = stages.map((stage) => stage.replicas.filter(({ microBatches }) => microBatches.length > 0));

@@ -6,7 +6,7 @@ import { refuse, type Result } from "./errors.ts";
 import type { ModelSpec, RunConfig, View } from "./run.ts";
 import { shapeProblem } from "./shape.ts";
 import { count, COUNT_MAX, id, measure, small, text } from "./values.ts";
-import { LinkFiguresList, OpMs, StageTimesList, Trace } from "./measures.ts";
+import { LinkFigures, LinkFiguresList, OpMs, StageTimesList, Trace } from "./measures.ts";
 import { Exported, Kept, Offer, RestoreFailed, type SnapshotOrder, Unkept } from "./snapshots.ts";
 import type { LossPoint, RunState } from "./status.ts";
 
@@ -40,6 +40,8 @@ const Hello = v.object({
   /** It has lost its coordinator in mid-run and asks to go on as who it was. */
   resume: v.optional(Resume),
   have: v.optional(HaveSchema),
+  /** Random, kept by the peer's computer for this coordinator alone: by it a computer that was put out is known again. */
+  mark: v.optional(v.pipe(v.string(), v.regex(/^[A-Za-z0-9_-]{16,64}$/))),
 });
 const Measured = v.object({
   type: v.literal("measured"),
@@ -50,7 +52,11 @@ const Measured = v.object({
   kernels: v.optional(text),
   /** How `blockMs` divides among the operations. */
   opMs: v.optional(OpMs),
+  /** It measures a link when it is asked to. */
+  probes: v.optional(v.boolean()),
 });
+/** Answer to `probe`: the link as this end measured it; without `link` it did not come about in time. */
+const Probed = v.object({ type: v.literal("probed"), peer: id, link: v.optional(LinkFigures) });
 const Heartbeat = v.object({
   type: v.literal("heartbeat"),
   stepMs: measure,
@@ -124,6 +130,7 @@ const PeerMessageSchema = v.variant("type", [
   Hello,
   Measured,
   Heartbeat,
+  Probed,
   Signal,
   Ready,
   Logged,
@@ -173,7 +180,7 @@ export interface Welcome {
   incarnation: number;
   config: RunConfig;
   spec: ModelSpec;
-  corpus: { tokens: number; bytesPerToken: 1 | 2; hash: string };
+  corpus: { tokens: number; bytesPerToken: 1 | 2 | 4; hash: string };
   /** Proves over HTTP that a request comes from this very peer. */
   ticket: string;
   heartbeatMs: number;
@@ -209,6 +216,8 @@ export type CoordinatorMessage =
     step: number;
     pass: Pass;
     trace?: boolean;
+    /** With the schedule 2bw: the step before it is open, too. */
+    ahead?: boolean;
     /** Training with `dtype` f16: exponent of the loss scale of each stage, by index. */
     lossScale?: number[];
   }
@@ -225,6 +234,8 @@ export type CoordinatorMessage =
   /** A learner's state: fetch this file, then the totals of the steps since. */
   | { type: "state"; cut: number; step: number; stage: number; file: StateFile }
   | SnapshotOrder
+  /** Link up with that peer, which is told the same, send a few frames behind everything else, and tell how quickly they went. */
+  | { type: "probe"; peer: string }
   | { type: "signal"; peer: string; data: string }
   | GroupStatus
   /** `mayReturn`: it was only silent or slow (a closed lid, a busy machine) and is welcome as a new peer. */
@@ -244,6 +255,7 @@ export const COORDINATOR_MESSAGE_TYPES = [
   "keep",
   "snapshot-out",
   "restore",
+  "probe",
   "signal",
   "status",
   "kicked",

@@ -43,6 +43,7 @@ const PEER_SAMPLES: PeerSamples = {
     gpuOptimizer: true,
     kernels: "nn quads 16x16 3.1 GFLOP/s",
     opMs: { forward: 0.25, backward: 0.5, weightGrad: 0.75 },
+    probes: true,
   },
   heartbeat: {
     ...{ type: "heartbeat", stepMs: 0, bytesUp: 2 ** 40, bytesDown: 1, direct: 2, relayed: 0, hidden: true },
@@ -56,6 +57,11 @@ const PEER_SAMPLES: PeerSamples = {
     },
     ops: [{ cut: 2, stage: 1, microBatches: 9, forwardMs: 1.5, backwardMs: 3, weightGradMs: 2, waitMs: 0 }],
     links: [{ peer: "tab-2", rttMs: 40.5, upBytesPerS: 2.5e6, path: "direct" }],
+  },
+  probed: {
+    type: "probed",
+    peer: "tab-2",
+    link: { peer: "tab-2", rttMs: 40.5, upBytesPerS: 2.5e6, path: "direct" },
   },
   signal: { type: "signal", peer: "tab-1", data: "7|offer" },
   ready: { type: "ready", gen: 0xffffffff },
@@ -132,6 +138,7 @@ const COORDINATOR_SAMPLES: CoordinatorSamples = {
     snapshot: { step: 2, firstLayer: 1, endLayer: 2, k: 2, totalBytes: 9, hash: "h" },
     keepers: [{ peer: "tab-2", index: 0 }],
   },
+  probe: { type: "probe", peer: "tab-2" },
   signal: { type: "signal", peer: "tab-2", data: "7|answer" },
   status: {
     ...{ type: "status", state: "training", reason: "r", step: 3, groupStepMs: 10.5 },

@@ -25,6 +25,7 @@ export type ErrorCode =
   | "shader-invalid"
   | "run-full"
   | "kicked"
+  | "banned"
   | "offline"
   | "stale-coordinator"
   | "not-resumed"

@@ -18,6 +18,10 @@ export const FRAME_PAYLOAD_BYTES_MAX = 64 * 1024 * 1024;
 export const FRAME_BYTES_MAX = FRAME_HEADER_BYTES + FRAME_PAYLOAD_BYTES_MAX;
 /** The longest snapshot message: the offer of a shard of 1 GiB. */
 export const SNAPSHOT_PAYLOAD_BYTES_MAX = 299_648;
+/** The longest probe of a link: long enough to outlast what timers and threads add, short enough to be no load. */
+export const PROBE_PAYLOAD_BYTES_MAX = 160 * 1024;
+/** By kind: the longest payload of those that are bytes. */
+const RAW_BYTES_MAX = { snapshot: SNAPSHOT_PAYLOAD_BYTES_MAX, probe: PROBE_PAYLOAD_BYTES_MAX };
 /** Micro-batches that the set of a partial sum can name; one more would not fit the 32-byte bitset. */
 export const FRAME_SET_MAX = 256;
 /** Beyond this a power of two times a decoded value could leave the range of f32. */
@@ -27,7 +31,15 @@ export const I8_BLOCK = 64;
 /** Values in one block of packed integers, which share one width; w bits of each are then w whole words of 64 bits. */
 export const PACK_BLOCK = 64;
 
-export type FrameKind = "activation" | "gradient" | "part" | "tied" | "total" | "shard" | "snapshot";
+export type FrameKind =
+  | "activation"
+  | "gradient"
+  | "part"
+  | "tied"
+  | "total"
+  | "shard"
+  | "snapshot"
+  | "probe";
 /** "bytes": the payload has a layout of its own, one value is one byte. */
 export type FrameCodec = CodecId | SumCodec | "bytes";
 /** How sums of quantised gradients travel; a receiver reads either. */
@@ -36,7 +48,7 @@ export type FramePass = "train" | "eval";
 
 /** Names in wire order: the position is the number on the wire. Append only. */
 export const FRAME_KINDS: readonly FrameKind[] = [
-  ...["activation", "gradient", "part", "tied", "total", "shard", "snapshot"] as const,
+  ...["activation", "gradient", "part", "tied", "total", "shard", "snapshot", "probe"] as const,
 ];
 export const FRAME_CODECS: readonly FrameCodec[] = ["raw32", "f16s", "i8b64", "int32", "packed", "bytes"];
 export const FRAME_PASSES: readonly FramePass[] = ["train", "eval"];
@@ -262,11 +274,16 @@ export function isSumKind(kind: FrameKind): boolean {
   return kind === "part" || kind === "tied" || kind === "total" || kind === "shard";
 }
 
+/** Kinds whose payload is bytes of a layout of their own: they are of no round and of no stage. */
+function isRawKind(kind: FrameKind): kind is keyof typeof RAW_BYTES_MAX {
+  return kind in RAW_BYTES_MAX;
+}
+
 /** Rules that bind the fields to each other; the same for what we write and for what a stranger sent. */
 function headerProblem(header: FrameHeader, payloadBytes: number): string | null {
   const { kind, codec, exponent, rows, cols, set } = header;
   const sum = isSumKind(kind);
-  const raw = kind === "snapshot";
+  const raw = isRawKind(kind);
   if (sum !== isSumCodec(codec) || raw !== (codec === "bytes")) {
     return `codec ${codec} cannot carry a frame of kind ${kind}`;
   }
@@ -288,11 +305,11 @@ function headerProblem(header: FrameHeader, payloadBytes: number): string | null
  * A packed payload may have any length between its least and most. Its most must fit a frame too, so that what a
  * receiver unpacks is never larger than what a frame may carry, however well a forger's zeros are packed.
  */
-function sizeProblem({ codec, rows, cols }: FrameHeader, payloadBytes: number): string | null {
+function sizeProblem({ kind, codec, rows, cols }: FrameHeader, payloadBytes: number): string | null {
   const exact = codec === "packed" ? null : framePayloadBytes(codec, rows, cols);
   const { min, max } = exact === null ? packedPayloadBytes(rows * cols) : { min: exact, max: exact };
   const what = `${rows} x ${cols} values in ${codec}`;
-  const limit = codec === "bytes" ? SNAPSHOT_PAYLOAD_BYTES_MAX : FRAME_PAYLOAD_BYTES_MAX;
+  const limit = isRawKind(kind) ? RAW_BYTES_MAX[kind] : FRAME_PAYLOAD_BYTES_MAX;
   if (max > limit) {
     return `${what} may need ${max} bytes, the limit is ${limit}`;
   }

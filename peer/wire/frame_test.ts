@@ -72,15 +72,15 @@ const sum = fc.record({
   codec: fc.constantFrom("int32", "packed"),
   set: fc.uniqueArray(fc.nat(FRAME_SET_MAX - 1)).map((set) => set.sort((a, b) => a - b)),
 });
-const snapshot = fc.record({
-  kind: fc.constant("snapshot"),
+const raw = fc.record({
+  kind: fc.constantFrom("snapshot", "probe"),
   codec: fc.constant("bytes"),
   set: fc.constant<number[]>([]),
 });
 const u32 = fc.integer({ min: 0, max: 0xffffffff });
 const u16 = fc.nat(0xffff);
 const anyHeader = fc.tuple(
-  fc.oneof(boundary, sum, snapshot),
+  fc.oneof(boundary, sum, raw),
   fc.record({
     pass: fc.constantFrom("train", "eval"),
     gen: u32,
@@ -326,6 +326,13 @@ Deno.test("frame: the largest payload passes and the next one is refused", () =>
     () => encodeFrame({ ...shard, cols: 299_649 }, new Uint8Array(299_649)),
     /the limit is 299648/,
     "a snapshot's pieces are small",
+  );
+  const probe: FrameHeader = { ...shard, kind: "probe", cols: 163_840 };
+  assert.equal(codeOf(encodeFrame(probe, new Uint8Array(163_840))), "accepted");
+  assert.throws(
+    () => encodeFrame({ ...probe, cols: 163_841 }, new Uint8Array(163_841)),
+    /the limit is 163840/,
+    "a probe is no load",
   );
   const more = { ...header, rows: rows + 1 };
   assert.throws(() => encodeFrame(more, new Uint8Array(FRAME_PAYLOAD_BYTES_MAX + 4)), ShoalError);

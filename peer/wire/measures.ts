@@ -28,6 +28,11 @@ export const StageTimes = v.object({
   weightGradMs: measure,
   /** The peer had nothing to do until a frame for this stage came. */
   waitMs: measure,
+  /** Parts of the times of F and B: judging and decoding what came in; encoding and reading back what goes out. Absent = unknown. */
+  decodeMs: v.optional(measure),
+  encodeMs: v.optional(measure),
+  /** Beside them: checksums, and handing frames to their links. */
+  sendMs: v.optional(measure),
 });
 export type StageTimes = v.InferOutput<typeof StageTimes>;
 export const StageTimesList = v.pipe(v.array(StageTimes), v.maxLength(MEASURES_MAX));

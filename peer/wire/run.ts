@@ -1,8 +1,17 @@
 // What a run is, as data that both sides agree on: the model, the hyper-parameters, and the plan (view).
 // Not a place for behaviour. Names of hyper-parameters follow nanoGPT, names of model fields Llama's usage.
 
+/**
+ * llama: RMSNorm, rotary positions, SwiGLU, no biases. gpt2: LayerNorm, learned positions, GELU, a bias with every linear
+ * layer but the head.
+ */
+export const ARCHITECTURE_IDS = ["llama", "gpt2"] as const;
+export type ArchitectureId = typeof ARCHITECTURE_IDS[number];
+
 /** Shape of the model. Maths legend: C = n_embd, H = n_head, T = block_size, V = vocab_size, I = n_inner. */
 export interface ModelSpec {
+  /** Absent: llama. */
+  architecture?: "gpt2";
   vocab_size: number;
   block_size: number;
   n_layer: number;
@@ -10,7 +19,7 @@ export interface ModelSpec {
   /** Key/value heads; divides n_head (grouped-query attention). */
   n_kv_head: number;
   n_embd: number;
-  /** Width of the SwiGLU inner layer. */
+  /** Width inside the SwiGLU or GELU layer. */
   n_inner: number;
   tie_word_embeddings: boolean;
   rope_theta: number;
@@ -28,7 +37,7 @@ export type ReduceId = "int8" | "raw32";
 export const SCHEDULE_IDS = [
   ...["dynamic", "gpipe", "1f1b", "interleaved", "breadth-first"] as const,
   ...["chimera", "chimera-doubling", "chimera-halving"] as const,
-  ...["zb-h1", "zb-h2", "zb-v", "dualpipe"] as const,
+  ...["zb-h1", "zb-h2", "zb-v", "dualpipe", "2bw"] as const,
 ] as const;
 
 export type ScheduleId = typeof SCHEDULE_IDS[number];
@@ -56,6 +65,13 @@ export interface IceServer {
 /** Flat configuration of a run; validated by peer/model/config.ts. */
 export interface RunConfig {
   dataset: string;
+  /** What cuts the text of a new run: char, gpt2, or the path of a tokenizer.json. A checkpoint brings its own. */
+  tokenizer: string;
+  /** Field of JSON Lines or column of Parquet that holds the text. */
+  column: string;
+  /** A tokenizer's vocabulary is filled up to a multiple of this with tokens that never occur. */
+  vocab_multiple: number;
+  architecture: ArchitectureId;
   block_size: number;
   n_layer: number;
   n_head: number;
@@ -102,6 +118,8 @@ export interface RunConfig {
   chimera_pairs: number;
   codec_forward: CodecId;
   codec_backward: CodecId;
+  /** The planner may give a boundary a finer codec than these, where its links have room for it. */
+  codec_per_link: boolean;
   /** What replicas exchange of their weight gradients. */
   reduce: ReduceId;
   /** Activations that are computed again to save memory; auto: as little as the peers' memory allows, stage by stage. */
@@ -141,6 +159,14 @@ export interface StagePlan extends StageSpec {
   optimizer?: OptimizerId;
 }
 
+/** How the tensors between two neighbouring stages travel. */
+export interface BoundaryCodecs {
+  /** Activations. */
+  forward: CodecId;
+  /** Their gradients. */
+  backward: CodecId;
+}
+
 /** Who does what, from `baseStep` on. Peers never plan; they execute the view of the newest generation. */
 export interface View {
   gen: number;
@@ -157,6 +183,8 @@ export interface View {
   schedule: ScheduleId;
   codecForward: CodecId;
   codecBackward: CodecId;
+  /** One per boundary, in pipeline order; the same for the whole cut. Absent: all boundaries have the two above. */
+  codecs?: BoundaryCodecs[];
 }
 
 /** A boundary tensor as it travels: rows x cols values in one codec, with the tensor's power-of-two exponent. */

@@ -49,6 +49,8 @@ export interface PeerStatus {
   ops?: StageTimes[];
   /** Its links as they were measured, for the organizer; a rate of 0 is not known yet. */
   linkFigures?: LinkStatus[];
+  /** To so many other measured peers the link was measured by neither end: plans presume what such links are like. */
+  linksPresumed?: number;
 }
 
 /** One link, seen from one end; bytes per second of large frames under way. */
@@ -309,6 +311,7 @@ export function isEngineWish(text: string): text is EngineWish {
 }
 
 export interface TabStart {
+  /** Where the run's addresses begin: scheme, host and port, and behind a hub the run's place; no slash at the end. */
   origin: string;
   token: string;
   /** Default: the quickest one. */

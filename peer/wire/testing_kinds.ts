@@ -9,6 +9,9 @@ const STAGE_TIMES = {
   backwardMs: 1,
   weightGradMs: 2,
   waitMs: 3,
+  decodeMs: 0,
+  encodeMs: 4.5,
+  sendMs: 1,
 };
 const LINK_FIGURES = { peer: "x", rttMs: 0.5, upBytesPerS: 0, path: "relay" };
 const TRACED_OP = { kind: "W", stage: 256, microBatch: 256, startUs: 0, endUs: 4_294_967_295, waitUs: 0 };
@@ -71,6 +74,7 @@ export const KINDS: Record<string, { fits: unknown[]; not: unknown[] }> = {
       ...[Array(65).fill(STAGE_TIMES), {}, null, [7], [{ ...STAGE_TIMES, stage: 257 }]],
       ...[[{ ...STAGE_TIMES, microBatches: 0.5 }], [{ ...STAGE_TIMES, waitMs: -1 }]],
       [{ ...STAGE_TIMES, cut: -1 }],
+      ...["decodeMs", "encodeMs", "sendMs"].map((name) => [{ ...STAGE_TIMES, [name]: -1 }]),
       ...["forwardMs", "backwardMs", "weightGradMs"].map((name) => [{ ...STAGE_TIMES, [name]: NaN }]),
     ],
   },
@@ -81,6 +85,10 @@ export const KINDS: Record<string, { fits: unknown[]; not: unknown[] }> = {
       ...[[{ ...LINK_FIGURES, peer: "" }], [{ ...LINK_FIGURES, rttMs: -1 }]],
       [{ ...LINK_FIGURES, upBytesPerS: Infinity }],
     ],
+  },
+  LinkFigures: {
+    fits: [LINK_FIGURES],
+    not: [{}, null, [], "x", { ...LINK_FIGURES, path: "tube" }, { ...LINK_FIGURES, rttMs: -1 }],
   },
   "list of TracedOp": {
     fits: [[], Array(4_096).fill(TRACED_OP)],

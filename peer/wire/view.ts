@@ -1,10 +1,23 @@
 // Questions about a view that peers and the coordinator must answer alike: who owns a micro-batch of a stage, who talks to
 // whom, in which order rounds follow each other. Pure functions of the view; nothing here changes one.
-import type { RunConfig, StagePlan, View } from "./run.ts";
+import type { BoundaryCodecs, RunConfig, StagePlan, View } from "./run.ts";
 
 /** Evaluation of k committed steps comes before training step k; orders are comparable integers. */
 export function roundOrder(pass: "train" | "eval", step: number): number {
   return step * 2 + (pass === "train" ? 1 : 0);
+}
+
+/** Whether gradients are computed with weights that are one step old, so that two training steps may be open at once. */
+export function isDelayed({ schedule }: Pick<View, "schedule">): boolean {
+  return schedule === "2bw";
+}
+
+/** Codecs of the boundary after a stage. Both sides read them here, so what a tensor's bytes are depends on no sender. */
+export function codecsAfter(
+  { codecs, codecForward, codecBackward }: Pick<View, "codecs" | "codecForward" | "codecBackward">,
+  stage: number,
+): BoundaryCodecs {
+  return codecs?.[stage] ?? { forward: codecForward, backward: codecBackward };
 }
 
 /** The peer that computes micro-batch m of a stage; evaluation micro-batches beyond N wrap round. */

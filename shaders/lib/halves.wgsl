@@ -17,3 +17,10 @@ fn toHalves(v: vec4f) -> vec2u {
   let packed = vec2u(pack2x16float(limited.xy), pack2x16float(limited.zw));
   return packed | vec2u(marks.x | (marks.y << 16u), marks.z | (marks.w << 16u));
 }
+
+// The same of two values.
+fn toHalfWord(v: vec2f) -> u32 {
+  let beyond = (bitcast<vec2u>(v) & vec2u(0x7fffffffu)) >= vec2u(BEYOND_HALF);
+  let marks = select(vec2u(), vec2u(0x7c00u), beyond);
+  return pack2x16float(clamp(v, vec2f(-HALF_MAX), vec2f(HALF_MAX))) | marks.x | (marks.y << 16u);
+}

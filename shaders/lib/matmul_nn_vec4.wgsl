@@ -1,8 +1,7 @@
 // Loads of a[M,K] · b[K,N]: input gradients, dx = dy · W.
 // In vectors of four: K and N are multiples of 4.
-// A place is found once per tile; loads then take k in fours. Surplus rows and columns read the last valid ones.
-
-// #import lib/matmul_vec4.wgsl
+// A file with the bindings and the store comes with it: matmul_vec4.wgsl or an epilogue's. A place is found once per tile;
+// loads then take k in fours. Surplus rows and columns read the last valid ones.
 
 // Whether neighbours in memory differ in k.
 const A_ALONG_K = true;

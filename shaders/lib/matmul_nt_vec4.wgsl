@@ -1,8 +1,7 @@
 // Loads of a[M,K] · b[N,K]ᵀ: forward, y = x · Wᵀ with weights stored [out, in].
 // In vectors of four: K and N are multiples of 4.
-// A place is found once per tile; loads then take k in fours. Surplus rows and columns read the last valid ones.
-
-// #import lib/matmul_vec4.wgsl
+// A file with the bindings and the store comes with it: matmul_vec4.wgsl or an epilogue's. A place is found once per tile;
+// loads then take k in fours. Surplus rows and columns read the last valid ones.
 
 // Whether neighbours in memory differ in k.
 const A_ALONG_K = true;
@@ -19,7 +18,7 @@ fn loadA(place: vec4u, k: u32) -> mat4x4f {
 }
 
 fn placeB(column: u32) -> vec4u {
-  return min(column + FOUR, vec4u(params.N - 1u)) * (params.K / 4u);
+  return min(columnsOf(column), vec4u(params.N - 1u)) * (params.K / 4u);
 }
 
 // Columns are four k, components four columns of the product.

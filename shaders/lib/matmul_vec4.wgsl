@@ -11,6 +11,11 @@
 @group(0) @binding(3) var<storage, read> residual: array<fourOfOut>;
 @group(0) @binding(4) var<storage, read_write> out: array<fourOfOut>;
 
+// Which columns of the product a tile's four at `column` are.
+fn columnsOf(column: u32) -> vec4u {
+  return column + FOUR;
+}
+
 fn storeRow(row: u32, column: u32, slice: u32, sum: vec4f) {
   if (row >= params.M) {
     return;

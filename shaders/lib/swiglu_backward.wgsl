@@ -26,10 +26,9 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
   let gate = wide(gate_up[at]);
   let up = wide(gate_up[at + width]);
   let upstream = wide(act[index]);
-  let s = sigmoid(gate);
-  let silu = gate * s;
-  // sigmoid(-gate) is 1 - s without the cancellation for a large positive gate.
-  gate_up[at] = narrow(upstream * up * s * (1.0 + gate * sigmoid(-gate)));
+  let s = sigmoids(gate);
+  let silu = gate * s.plain;
+  gate_up[at] = narrow(upstream * up * s.plain * (1.0 + gate * s.opposite));
   gate_up[at + width] = narrow(upstream * silu);
   act[index] = narrow(silu * up);
 }

@@ -33,10 +33,12 @@ export interface BlockParams<A extends FloatArray = Float64Array> {
   project: A;
   /** post_attention_layernorm, [C]. */
   mlpNorm: A;
-  /** gate and up stacked: [2 I, C]. */
+  /** gate and up stacked: [2 I, C]; in GPT-2, which has no gate, [I, C]. */
   gateUp: A;
   /** down_proj, [C, I]. */
   down: A;
+  /** Of GPT-2 alone (block_gpt2.ts): what the norm or the matrix of the same name adds to each row. */
+  biases?: Record<"attentionNorm" | "qkv" | "project" | "mlpNorm" | "gateUp" | "down", A>;
 }
 
 /** What B and W need of the forward. */
@@ -44,18 +46,20 @@ export interface BlockSaved {
   /** Block input, and the input of the second norm, [R, C]. */
   x: Float64Array;
   middle: Float64Array;
-  /** Reciprocal root mean squares, [R]. */
+  /** Reciprocal root mean squares or standard deviations, [R]; LayerNorm's means beside them. */
   attentionRstd: Float64Array;
   mlpRstd: Float64Array;
+  attentionMean?: Float64Array;
+  mlpMean?: Float64Array;
   /** Norm outputs, [R, C]. */
   attentionIn: Float64Array;
   mlpIn: Float64Array;
-  /** Rotated, [R, (H + 2 Hk) D]. */
+  /** Rotated where the model rotates, [R, (H + 2 Hk) D]. */
   qkv: Float64Array;
   /** Attention output [R, H D] and its lse [R, H]. */
   attended: Float64Array;
   lse: Float64Array;
-  /** [R, 2 I] and [R, I]. */
+  /** [R, 2 I], in GPT-2 [R, I], and [R, I]. */
   gateUp: Float64Array;
   act: Float64Array;
 }

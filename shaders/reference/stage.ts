@@ -1,19 +1,34 @@
 // Double-precision twin of a whole stage: embedding, blocks, final norm and head, with F, B and W apart.
 // It knows neither slots nor codecs (peer/engine/cpu.ts does). B must follow F, and W must follow B, on one `saved`.
-import { EMBEDDING_NAME, findTensor, HEAD_NAME, headDim, stageLayout } from "../../peer/model/layout.ts";
+import {
+  EMBEDDING_NAME,
+  FINAL_BIAS_NAME,
+  FINAL_NORM_NAME,
+  findTensor,
+  HEAD_NAME,
+  headDim,
+  isGpt2,
+  POSITIONS_NAME,
+  stageLayout,
+} from "../../peer/model/layout.ts";
 import { assert } from "../../peer/wire/errors.ts";
 import type { ModelSpec, StageSpec } from "../../peer/wire/run.ts";
-import { blockForward, blockInputGrad, blockWeightGrad } from "./block.ts";
+import { positionsForward, positionsWeightGrad } from "./bias.ts";
+import * as llamaBlock from "./block.ts";
+import * as gpt2Block from "./block_gpt2.ts";
 import type { BlockParams, BlockPending, BlockSaved, BlockShape, FloatArray } from "./block.ts";
 import { embeddingForward, embeddingWeightGrad } from "./embedding.ts";
 import { headForward, headInputGrad, headLogitGrad, headWeightGrad, mean } from "./head.ts";
-import { rmsnormForward, rmsnormInputGrad, rmsnormWeightGrad } from "./rmsnorm.ts";
+import { normForward, normInputGrad, normWeightGrad } from "./norm.ts";
+import type { NormSaved } from "./norm.ts";
 
 /** B sequences of T tokens make R = B T rows; V is the vocabulary. */
 export interface StageShape extends BlockShape {
   V: number;
   embed: boolean;
   head: boolean;
+  /** Whose blocks and embedding these are; absent = Llama's. */
+  gpt2?: boolean;
   /**
    * Rounds activations and their gradients to f32 between layers, as if a stage ended there; then every cut of a model
    * into stages gives the same bits. Absent = false: full double precision, which finite differences need.
@@ -23,11 +38,13 @@ export interface StageShape extends BlockShape {
 
 /** Views of one flat array in layout order: weights, or gradients of the same shapes. */
 export interface StageParams<A extends FloatArray = Float64Array> {
-  /** [V, C], first stage only. */
+  /** [V, C], and of GPT-2 the learned positions [T, C]; first stage only. */
   embedding?: A;
+  positions?: A;
   blocks: BlockParams<A>[];
-  /** Final norm [C] and head [V, C], last stage only. Tied in a single stage, `head` is the same view as `embedding`. */
+  /** Final norm [C], of GPT-2 its bias [C], and head [V, C], last stage only. Tied in a single stage, `head` is the same view as `embedding`. */
   norm?: A;
+  normBias?: A;
   head?: A;
 }
 
@@ -38,10 +55,9 @@ export interface StageReferenceInput {
   targets?: Uint32Array;
 }
 
-interface HeadSaved {
-  /** Input of the final norm [R, C], its rstd [R], its output [R, C]. */
-  x: Float64Array;
-  rstd: Float64Array;
+/** Of the final norm, and the head behind it. */
+interface HeadSaved extends NormSaved {
+  /** The norm's output, [R, C]. */
   normed: Float64Array;
   /** [R, V] and [R]. */
   logits: Float64Array;
@@ -79,6 +95,7 @@ export function stageShape(spec: ModelSpec, stage: StageSpec, batchSize: number)
     eps: spec.norm_eps,
     embed: stage.embed,
     head: stage.head,
+    gpt2: isGpt2(spec),
   };
 }
 
@@ -93,11 +110,14 @@ export function viewParams<A extends FloatArray>(spec: ModelSpec, stage: StageSp
   }
   const params: StageParams<A> = { blocks: [] };
   for (let layer = stage.firstLayer; layer < stage.endLayer; layer++) {
-    params.blocks.push(viewBlock(`model.layers.${layer}`, view));
+    const block = isGpt2(spec) ? viewGpt2Block : viewBlock;
+    params.blocks.push(block(`model.layers.${layer}`, view));
   }
   if (stage.embed) params.embedding = view(EMBEDDING_NAME);
+  if (stage.embed && isGpt2(spec)) params.positions = view(POSITIONS_NAME);
   if (stage.head) {
-    params.norm = view("model.norm.weight");
+    params.norm = view(FINAL_NORM_NAME);
+    if (isGpt2(spec)) params.normBias = view(FINAL_BIAS_NAME);
     params.head = view(spec.tie_word_embeddings ? EMBEDDING_NAME : HEAD_NAME);
   }
   return params;
@@ -117,6 +137,25 @@ function viewBlock<A extends FloatArray>(
   };
 }
 
+function viewGpt2Block<A extends FloatArray>(
+  prefix: string,
+  view: (first: string, last?: string) => A,
+): BlockParams<A> {
+  const of = (kind: "weight" | "bias") => ({
+    attentionNorm: view(`${prefix}.input_layernorm.${kind}`),
+    qkv: view(`${prefix}.self_attn.q_proj.${kind}`, `${prefix}.self_attn.v_proj.${kind}`),
+    project: view(`${prefix}.self_attn.o_proj.${kind}`),
+    mlpNorm: view(`${prefix}.post_attention_layernorm.${kind}`),
+    gateUp: view(`${prefix}.mlp.up_proj.${kind}`),
+    down: view(`${prefix}.mlp.down_proj.${kind}`),
+  });
+  return { ...of("weight"), biases: of("bias") };
+}
+
+function blockOf({ gpt2 = false }: StageShape): typeof llamaBlock {
+  return gpt2 ? gpt2Block : llamaBlock;
+}
+
 /** F. Output is the [R, C] activation, or in the last stage the mean loss in nats over the R targets. */
 export function stageForward(
   shape: StageShape,
@@ -129,10 +168,11 @@ export function stageForward(
     assert(input.tokens && params.embedding, "the first stage needs tokens and an embedding");
     saved.tokens = input.tokens;
     x = embeddingForward(input.tokens, params.embedding, shape);
+    if (params.positions) x = positionsForward(x, params.positions);
   }
   assert(x, "a later stage needs an activation");
   for (const block of params.blocks) {
-    const step = blockForward(block, x, shape);
+    const step = blockOf(shape).blockForward(block, x, shape);
     saved.blocks.push(step.saved);
     x = rounded(step.out, shape);
   }
@@ -143,13 +183,13 @@ export function stageForward(
 
 function lastForward(
   shape: StageShape,
-  { norm, head }: StageParams,
+  { norm, normBias, head }: StageParams,
   { x, targets }: { x: Float64Array; targets: Uint32Array | undefined },
 ): { loss: number; head: HeadSaved } {
   assert(norm && head && targets, "the last stage needs a norm, a head and targets");
-  const { out: normed, rstd } = rmsnormForward(x, norm, shape);
+  const { out: normed, saved } = normForward(x, { gain: norm, bias: normBias }, shape);
   const { losses, lse, logits } = headForward(normed, head, { ...shape, targets });
-  return { loss: mean(losses), head: { x, rstd, normed, logits, lse, targets } };
+  return { loss: mean(losses), head: { ...saved, normed, logits, lse, targets } };
 }
 
 /** B. `dOutput` [R, C] is absent in the last stage, `dInput` [R, C] in the first. */
@@ -163,7 +203,7 @@ export function stageInputGrad(
   if (saved.head) ({ dX, head: pending.head } = lastInputGrad(shape, params, saved.head));
   assert(dX, "a stage without the head needs the gradient of its output");
   for (let i = params.blocks.length - 1; i >= 0; i--) {
-    const step = blockInputGrad(params.blocks[i]!, saved.blocks[i]!, { dOut: dX, shape });
+    const step = blockOf(shape).blockInputGrad(params.blocks[i]!, saved.blocks[i]!, { dOut: dX, shape });
     pending.blocks[i] = step.pending;
     dX = rounded(step.dX, shape);
   }
@@ -179,7 +219,7 @@ function lastInputGrad(
   assert(norm && head, "the last stage needs a norm and a head");
   const dLogits = headLogitGrad(saved, saved.targets, shape);
   const dNormed = headInputGrad(dLogits, head, shape);
-  const dX = rmsnormInputGrad({ x: saved.x, rstd: saved.rstd, dOut: dNormed }, norm, shape);
+  const dX = normInputGrad(saved, dNormed, { gain: norm, C: shape.C });
   return { dX, head: { dLogits, dNormed } };
 }
 
@@ -193,15 +233,17 @@ export function stageWeightGrad(
   { saved, pending }: { saved: StageSaved; pending: StagePending },
 ): void {
   grads.blocks.forEach((block, i) => {
-    blockWeightGrad(saved.blocks[i]!, pending.blocks[i]!, { grads: block, shape });
+    blockOf(shape).blockWeightGrad(saved.blocks[i]!, pending.blocks[i]!, { grads: block, shape });
   });
   if (saved.head && pending.head && grads.norm && grads.head) {
-    const { x, rstd, normed } = saved.head, { dLogits, dNormed } = pending.head;
-    grads.norm.set(rmsnormWeightGrad({ x, rstd, dOut: dNormed }, shape));
-    addTo(grads.head, headWeightGrad(dLogits, normed, shape));
+    const { dLogits, dNormed } = pending.head;
+    const norm = { gain: grads.norm, bias: grads.normBias };
+    normWeightGrad(saved.head, dNormed, { grads: norm, C: shape.C });
+    addTo(grads.head, headWeightGrad(dLogits, saved.head.normed, shape));
   }
   if (saved.tokens && pending.dEmbedded && grads.embedding) {
     addTo(grads.embedding, embeddingWeightGrad(saved.tokens, pending.dEmbedded, shape));
+    grads.positions?.set(positionsWeightGrad(pending.dEmbedded, shape));
   }
 }
 

@@ -1,117 +1,17 @@
 // Every state of both pages in a real browser: accessible, within the width of a phone, free of errors, and small.
-// States come from web/fixtures.ts. Writes a screenshot of each into test/screenshots/ for people to look at.
+// States come from web/fixtures.ts; pages_states.ts walks through them and leaves a picture of each in test/screenshots/.
 import assert from "node:assert/strict";
-import { mkdir } from "node:fs/promises";
-import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
-import { AxeBuilder } from "@axe-core/playwright";
-import type { Browser, Page } from "playwright";
-import { type Fixture, fixtures } from "../../web/fixtures.ts";
 import { buildPages, type Built, openBrowser, serveBuilt } from "./pages_support.ts";
+import { openPage, violations, walkStates } from "./pages_states.ts";
 
 /** The first load of a page on a slow line, everything that is needed to show the first screen. */
 const FIRST_LOAD_BYTES_MAX = 120_000;
-const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
-const SCREENSHOTS = fileURLToPath(new URL("../screenshots/", import.meta.url));
-
-interface Look {
-  name: string;
-  width: number;
-  colorScheme: "light" | "dark";
-  forcedColors?: "active";
-  /** What axe checks: only colours can differ between themes, and nothing between widths. */
-  axe: "all rules" | "colours" | "nothing";
-  /** The fixtures it is for; left out = all. */
-  only?: string[];
-}
-
-/** Every kind of part: tables, lists, icons, curve, controls. */
-const WITH_EVERYTHING = ["admin-rolled-back", "admin-training", "training-slowed", "welcome-again"];
-/** What is folded away is drawn and checked, too. */
-const UNFOLDED = ["training-slowed", "welcome-again"];
-
-const LOOKS: Look[] = [
-  { name: "light", width: 1280, colorScheme: "light", axe: "all rules" },
-  { name: "dark", width: 1280, colorScheme: "dark", axe: "colours" },
-  { name: "phone", width: 360, colorScheme: "light", axe: "nothing" },
-  {
-    name: "forced",
-    width: 1280,
-    colorScheme: "dark",
-    forcedColors: "active",
-    axe: "nothing",
-    only: WITH_EVERYTHING,
-  },
-];
-
-async function openPage(browser: Browser): Promise<{ page: Page; errors: string[] }> {
-  const context = await browser.newContext({
-    reducedMotion: "reduce",
-    timezoneId: "UTC",
-  });
-  const page = await context.newPage();
-  const errors: string[] = [];
-  page.on("pageerror", (error) => errors.push(error.message));
-  page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
-  return { page, errors };
-}
-
-async function show(page: Page, origin: string, fixture: Fixture): Promise<void> {
-  await page.goto(`${origin}/fixtures?fixture=${fixture.name}`);
-  await page.locator("h1").first().waitFor();
-  if (UNFOLDED.includes(fixture.name)) await unfold(page);
-  // The plot is drawn by a part of the bundle that loads on demand.
-  if (await page.locator(".plot").count() > 0) await page.locator(".plot canvas").waitFor();
-}
-
-async function unfold(page: Page): Promise<void> {
-  for (const summary of await page.locator("summary").all()) {
-    if (await summary.isVisible()) await summary.click();
-  }
-}
-
-async function violations(page: Page, scope: Look["axe"] = "all rules"): Promise<string[]> {
-  if (scope === "nothing") return [];
-  // The pages have no frames, so axe needs no second page to collect results from them.
-  const axe = new AxeBuilder({ page }).setLegacyMode();
-  if (scope === "colours") axe.withRules(["color-contrast", "link-in-text-block"]);
-  else axe.withTags(RULES);
-  const { violations } = await axe.analyze();
-  return violations.map(({ id, nodes }) =>
-    `${id}: ${nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`
-  );
-}
-
-function overflow(page: Page): Promise<number> {
-  return page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-}
-
-/** One state as one reader sees it; returns what is wrong with it. */
-async function faults(page: Page, fixture: Fixture, look: Look): Promise<string[]> {
-  await page.setViewportSize({ width: look.width, height: 800 });
-  const { colorScheme, forcedColors = "none" } = look;
-  await page.emulateMedia({ colorScheme, forcedColors, reducedMotion: "reduce" });
-  await page.screenshot({ path: `${SCREENSHOTS}${fixture.name}-${look.name}.png`, fullPage: true });
-  const found = await violations(page, look.axe);
-  const wider = await overflow(page);
-  if (wider > 0) found.push(`${wider} px wider than the screen`);
-  return found.map((fault) => `${fixture.name}, ${look.name}: ${fault}`);
-}
-
 Deno.test("every page state is accessible in both themes, fits a phone, and logs no error", async function test() {
-  await mkdir(SCREENSHOTS, { recursive: true });
   await using site = serveBuilt(await buildPages("fixtures"));
   const browser = await openBrowser();
   try {
-    const { page, errors } = await openPage(browser);
-    const found: string[] = [];
-    for (const fixture of fixtures) {
-      await show(page, site.origin, fixture);
-      const looks = LOOKS.filter(({ only }) => only === undefined || only.includes(fixture.name));
-      for (const look of looks) found.push(...await faults(page, fixture, look));
-    }
-    assert.deepEqual(found, []);
-    assert.deepEqual(errors, []);
+    assert.deepEqual(await walkStates(browser, site.origin), []);
   } finally {
     await browser.close();
   }

@@ -27,8 +27,9 @@ const traits = {
 };
 
 const tied: ModelSpec = { ...tinySpec, tie_word_embeddings: true };
+const gpt2: ModelSpec = { ...tied, architecture: "gpt2", n_kv_head: tied.n_head };
 /** Of each shape: first, middle and last stage, and the whole model. */
-const stages: [ModelSpec, StageSpec][] = [tinySpec, tied].flatMap((spec): [ModelSpec, StageSpec][] => [
+const stages: [ModelSpec, StageSpec][] = [tinySpec, tied, gpt2].flatMap((spec): [ModelSpec, StageSpec][] => [
   ...splitLayers(spec, [1, 1, 1]).map((stage): [ModelSpec, StageSpec] => [spec, stage]),
   [spec, wholeModel(spec)],
 ]);
@@ -70,7 +71,7 @@ Deno.test("memory: the prediction is what the plan asks for, for every stage, re
 
 Deno.test(onAdapter(gpu, "memory: the prediction is what is allocated"), async () => {
   const { counted, counts } = countingDevice(gpu);
-  for (const build of builds().filter((_, i) => i % 5 === 0)) {
+  for (const build of builds().filter((_, i) => i % 7 === 0)) {
     const before = counts.bufferBytes;
     const engine = await createWgslEngine(counted, build);
     assert.equal(counts.bufferBytes - before, sum(wgslMemory(build)), JSON.stringify(build));

@@ -95,7 +95,8 @@ class SimEngine implements StageEngine {
       kept.grads.unshift(dy);
     }
     if (this.#build.stage.embed) return Promise.resolve(null);
-    return Promise.resolve(encodeTensor(this.#build.codecBackward, dy, this.#rows, this.#cols));
+    const codec = this.#build.codecsBefore?.backward ?? this.#build.codecBackward;
+    return Promise.resolve(encodeTensor(codec, dy, this.#rows, this.#cols));
   }
 
   weightGrad(slot: number): Promise<Float32Array> {

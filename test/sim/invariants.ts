@@ -8,6 +8,7 @@ import type { Job, JobResult, PeerEvent } from "../../peer/core/peer_state.ts";
 import { stageLayout, wholeModel } from "../../peer/model/layout.ts";
 import type { PeerMessage } from "../../peer/wire/control.ts";
 import type { View } from "../../peer/wire/run.ts";
+import { isDelayed } from "../../peer/wire/view.ts";
 import { excess, snapshotBytesMost } from "./memory.ts";
 import {
   allWarm,
@@ -160,7 +161,8 @@ export class Invariants implements Observer {
     const found = excess(peer, config);
     check(found === null, `I6 ${peer.id}: ${found}`);
     const { bytes } = peer.snapshots.desk;
-    this.#snapshotBytesMost ||= snapshotBytesMost(stageLayout(spec, wholeModel(spec)).size, spec.n_layer);
+    const shape = { stages: spec.n_layer, delayed: isDelayed(config) };
+    this.#snapshotBytesMost ||= snapshotBytesMost(stageLayout(spec, wholeModel(spec)).size, shape);
     check(bytes <= this.#snapshotBytesMost, `I6 ${peer.id}: ${bytes} bytes for snapshots`);
   }
 

@@ -3,7 +3,7 @@
 import type { Instance } from "../../peer/core/peer_state.ts";
 import type { Held } from "../../peer/held.ts";
 import type { RunConfig } from "../../peer/wire/run.ts";
-import { roundOrder } from "../../peer/wire/view.ts";
+import { isDelayed, roundOrder } from "../../peer/wire/view.ts";
 import type { SimPeer } from "./types.ts";
 
 /** Committed totals in a holder's log; so many more while somebody learns the stage. */
@@ -13,6 +13,8 @@ const LOG_LEARNING_MOST = 64;
 const ROUNDS_AHEAD = 3;
 /** Bytes of a state per parameter, and of a file's header for a few dozen tensors. */
 const STATE_BYTES = 13;
+/** The same with older weights beside the newest (schedule 2bw). */
+const DELAYED_STATE_BYTES = 18;
 const HEADER_BYTES = 8_192;
 /** The complete snapshot and the one that comes after it. */
 const COPIES = 2;
@@ -36,14 +38,16 @@ function excessOf(held: Held, instance: Instance, config: RunConfig): string | n
   const { gradient_accumulation_steps: count, eval_iters } = config;
   const step = instance.step!;
   const sent = new Set([...held.outbox.values()].map(({ order }) => order));
+  const delayed = isDelayed(config);
+  const open = delayed ? 2 : 1;
   // A boundary tensor each way for every micro-batch of the step, none in an evaluation's second direction; there, one more that
   // was being computed when the evaluation began anew.
-  const most = Math.max(2 * count, eval_iters + 1);
+  const most = open * Math.max(2 * count, eval_iters + 1);
   if (held.outbox.size > most) return `${held.outbox.size} sent frames, at most ${most}`;
-  if (sent.size > 1) return `sent frames of ${sent.size} rounds`;
+  if (sent.size > open) return `sent frames of ${sent.size} rounds`;
   // Those of the step before go when the next round begins.
   const oldest = roundOrder("eval", Math.max(0, step - 1));
-  const newest = roundOrder("train", step) + ROUNDS_AHEAD;
+  const newest = roundOrder("train", step) + ROUNDS_AHEAD + (delayed ? 2 : 0);
   for (const order of [...sent, ...[...held.inbox.values()].map((it) => it.order)]) {
     if (order < oldest || order > newest) return `a frame of round ${order} at step ${step}`;
   }
@@ -53,6 +57,10 @@ function excessOf(held: Held, instance: Instance, config: RunConfig): string | n
 }
 
 /** Bytes that snapshots may take of a peer in a run of `parameters` in `stages` stages: every stage twice, and own copies. */
-export function snapshotBytesMost(parameters: number, stages: number): number {
-  return 2 * COPIES * (parameters * STATE_BYTES + stages * HEADER_BYTES);
+export function snapshotBytesMost(
+  parameters: number,
+  { stages, delayed }: { stages: number; delayed: boolean },
+): number {
+  const bytes = delayed ? DELAYED_STATE_BYTES : STATE_BYTES;
+  return 2 * COPIES * (parameters * bytes + stages * HEADER_BYTES);
 }

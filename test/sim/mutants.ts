@@ -12,6 +12,8 @@ export interface Mutant {
   /** Where its absence shows, and how. */
   scenario: string;
   seeds: number;
+  /** Where the first seeds do not show it; 1 if absent. */
+  firstSeed?: number;
   noticed: RegExp;
 }
 
@@ -187,6 +189,27 @@ export const MUTANTS: readonly Mutant[] = [
     noticed: /^I[2478] /,
   },
   {
+    name: "proof of those who compute: a step is committed before they have told their states",
+    file: "coordinator/core/commit.ts",
+    replace: [[
+      "if (microBatches.length === 0 || s.committed === s.cutBase) return true;",
+      "if (s.gen > 0) return true;",
+    ]],
+    scenario: "rot",
+    seeds: 60,
+    firstSeed: 900,
+    noticed: /^I[2478] /,
+  },
+  {
+    name: "wrong state: what others hold of the step in which it computed goes on counting",
+    file: "coordinator/core/recovery.ts",
+    replace: [['const tainted = wrong && s.round?.pass === "train"', "const tainted = wrong && s.gen < 0"]],
+    scenario: "rot",
+    seeds: 60,
+    firstSeed: 900,
+    noticed: /^I[2478] /,
+  },
+  {
     name: "learners: one that has not proved its state yet gets work",
     file: "coordinator/core/shares.ts",
     replace: [[
@@ -312,8 +335,10 @@ export async function judge(folder: string, mutant: Mutant): Promise<Verdict> {
   }
 }
 
-async function simulate(folder: string, { scenario, seeds }: Mutant, more: string[]): Promise<Verdict> {
-  const options = [`--scenario=${scenario}`, `--seeds=${seeds}`, "--jobs=1", "--json", ...more];
+async function simulate(folder: string, mutant: Mutant, more: string[]): Promise<Verdict> {
+  const { scenario, seeds, firstSeed = 1 } = mutant;
+  const worlds = [`--scenario=${scenario}`, `--seeds=${seeds}`, `--first-seed=${firstSeed}`];
+  const options = [...worlds, "--jobs=1", "--json", ...more];
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
     args: ["run", "--no-check", "--allow-read", join(folder, "test/sim/main.ts"), ...options],
     cwd: folder,

@@ -1,6 +1,7 @@
 // What every step of a run must come to: the one-process run, step by step, cut into whatever stages a view has. Not the run
 // itself (test/support/one_process.ts is); computed once per configuration. With tied embeddings the last bits depend on the
 // cut, so there the first world that has a cut sets what all others must reproduce.
+import { withDelay } from "../../peer/exact/delay.ts";
 import { stateHash } from "../../peer/exact/hash.ts";
 import { BLOCK_VALUES, blockCount, createState, type StageState } from "../../peer/exact/state.ts";
 import type { StageBuild, StageEngine } from "../../peer/engine/engine.ts";
@@ -13,6 +14,7 @@ import {
   wholeModel,
 } from "../../peer/model/layout.ts";
 import type { ModelSpec, RunConfig, StageSpec } from "../../peer/wire/run.ts";
+import { isDelayed } from "../../peer/wire/view.ts";
 import { runOneProcess } from "../support/one_process.ts";
 
 export type Range = Pick<StageSpec, "firstLayer" | "endLayer" | "embed" | "head">;
@@ -35,8 +37,9 @@ const known = new Map<string, Promise<Reference>>();
 
 /** `name` tells engines apart; a reference is made once for each pair of engine and configuration. */
 export function referenceOf(options: ReferenceOptions, name: string): Promise<Reference> {
-  const { n_stage: _, min_peers: __, schedule: ___, shadows: ____, ...rest } = options.config;
-  const key = `${name} ${JSON.stringify(rest)}`;
+  const { n_stage: _, min_peers: __, schedule, shadows: ___, ...rest } = options.config;
+  // Of the schedules only one is another training.
+  const key = `${name} ${isDelayed({ schedule }) ? schedule : ""} ${JSON.stringify(rest)}`;
   const found = known.get(key);
   if (found !== undefined) return found;
   const made = Reference.create(options);
@@ -111,21 +114,34 @@ export class Reference {
   #cut(range: Range, step: number): StageState {
     const whole = this.#states[step]!;
     const layout = stageLayout(this.#spec, { ...range, index: 0 });
-    const state = { ...createState(layout, new Float32Array(layout.size)), step };
+    const blank = { ...createState(layout, new Float32Array(layout.size)), step };
+    const state = withDelay(blank, whole.before !== undefined);
     let block = 0;
     for (const tensor of layout.tensors) {
       const source = whole.layout.tensors.find((it) => it.name === tensor.name)!;
-      for (const field of ["params", "m", "v"] as const) {
-        const values = whole[field].subarray(source.offset, source.offset + source.size);
-        state[field].set(values, tensor.offset);
+      const [first, blocks] = [blocksBefore(whole, source.name), blockCount(tensor.size)];
+      for (const [target, from] of pairsOf(state, whole)) {
+        target.params.set(from.params.subarray(source.offset, source.offset + source.size), tensor.offset);
+        target.exponents?.set(from.exponents!.subarray(first, first + blocks), block);
       }
-      const first = blocksBefore(whole, source.name);
-      for (let b = 0; b < blockCount(tensor.size); b++) {
-        state.exponents[block++] = whole.exponents[first + b]!;
-      }
+      block += blocks;
     }
     return state;
   }
+}
+
+interface Arrays {
+  params: Float32Array;
+  exponents?: Int16Array;
+}
+
+/** The arrays of a stage's state, each with the whole model's. */
+function pairsOf(state: StageState, whole: StageState): [Arrays, Arrays][] {
+  const arrays = ({ params, exponents, m, v, before }: StageState): Arrays[] => {
+    return [{ params, exponents }, { params: m }, { params: v }, ...(before === undefined ? [] : [before])];
+  };
+  const from = arrays(whole);
+  return arrays(state).map((target, i) => [target, from[i]!]);
 }
 
 export function sameRange(a: Pick<Range, "firstLayer" | "endLayer">, b: typeof a): boolean {

@@ -6,6 +6,7 @@ import { pick, type Random, seededRandom } from "../support/random.ts";
 import { gapMost, patience } from "./bounds.ts";
 import { ALL_PATHS, between, type Fault, inOrder, salt } from "./faults.ts";
 import type { Path } from "./network.ts";
+import { DELAYED, inTwoVersions } from "./delayed_shape.ts";
 import { inHalves, OVERFLOWING } from "./halves_shape.ts";
 import { mirroredShape, placedShape } from "./placed_shapes.ts";
 import { COORDINATOR_STATES, PEER_STATES } from "./probe.ts";
@@ -209,8 +210,8 @@ const DRAWS: Record<string, Draw> = {
     const lies: Fault = { at: 0, do: "wrong-totals", count: between(random, 0, 3) };
     return setting(random, [corrupt, lies, ...crashes(random, 2)], { mayRedo: true });
   },
-  // A holder or learner that computes nothing has other bits, and is found by its hash before it may compute. The others speak
-  // first: of two holders who differ, nobody could say which one is right.
+  // A holder or learner that computes nothing has other bits, and is found by its hash before a step in which it computes is
+  // committed. The others speak first: of two holders who differ, nobody could say which one is right.
   rot: (random) => {
     const at = between(random, 500, 1_000);
     // The newcomer learns the stage where there are more micro-batches than holders.
@@ -218,7 +219,7 @@ const DRAWS: Record<string, Draw> = {
       ? ["shadow: logged", 6] as const
       : ["learner: installing", 3] as const;
     const rot: Fault = { at, do: "rot-in", state, forMs: between(random, 200, 500) };
-    const later = crash(random, at + between(random, 700, 1_500));
+    const later = crash(random, at + between(random, 0, 1_500));
     const config = { n_stage: 1, gradient_accumulation_steps: 4 };
     const faults: Fault[] = [{ at: at - 200, do: "join" }, rot, later];
     return setting(random, faults, { peers, config });
@@ -250,13 +251,25 @@ const DRAWS: Record<string, Draw> = {
   mirror: (random) => setting(random, [crash(random, when(random))], mirroredShape(random)),
   overflow: (random, seed) => inHalves(DRAWS[pick(random, OVERFLOWING)!]!(random, seed)),
   replan: (random) => setting(random, replanFaults(random), { ...replanShape(random), mayRedo: true }),
+  "2bw": (random, seed) => inTwoVersions(DRAWS[pick(random, DELAYED)!]!(random, seed), random),
 };
 
 /**
  * A wrong plan may stop a round until the coordinator gives it up, which takes longer than all other faults. A memory that is
  * wrong by itself is found because others are right and there; when those may go as well, nobody can say what was right.
  */
-const APART = ["calm", "crooked", "rot", "misled", "everything", "placed", "mirror", "overflow", "replan"];
+const APART = [
+  "calm",
+  "crooked",
+  "rot",
+  "misled",
+  "everything",
+  "placed",
+  "mirror",
+  "overflow",
+  "replan",
+  "2bw",
+];
 const EVERYTHING = Object.keys(DRAWS).filter((name) => !APART.includes(name));
 
 export const SCENARIOS: readonly string[] = Object.keys(DRAWS);

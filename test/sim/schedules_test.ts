@@ -33,6 +33,12 @@ const SHAPES: Record<ScheduleId, Shape[]> = {
   "zb-h1": [{ peers: 3, N: 5, n_layer: 4 }],
   "zb-h2": [{ peers: 3, N: 7, n_layer: 3 }],
   "zb-v": [{ peers: 3, N: 2, n_layer: 7 }, { peers: 2, N: 5, n_layer: 4 }],
+  "2bw": [
+    { peers: 3, N: 5, n_layer: 4 },
+    { peers: 1, N: 3, n_layer: 2 },
+    { peers: 2, N: 2, n_layer: 3 },
+    { peers: 4, N: 5, n_layer: 2, n_stage: 2 },
+  ],
   "dualpipe": [{ peers: 4, N: 8, n_layer: 4 }, { peers: 3, N: 6, n_layer: 3 }],
 };
 

@@ -34,7 +34,7 @@ export async function referenceParams(config: RunConfig, spec: ModelSpec): Promi
   const key = JSON.stringify(config);
   const known = references.get(key);
   if (known !== undefined) return known;
-  const { state } = await runOneProcess({ ...config, schedule: "dynamic" }, spec, tinyCorpus());
+  const { state } = await runOneProcess(config, spec, tinyCorpus());
   references.set(key, state.params);
   return state.params;
 }

@@ -3,6 +3,7 @@
 import { FIRST_EXPONENT } from "../../coordinator/core/loss_scale.ts";
 import { createCpuEngine } from "../../peer/engine/cpu.ts";
 import { addInto } from "../../peer/exact/accumulate.ts";
+import { applyDelayed, basisOf, withDelay } from "../../peer/exact/delay.ts";
 import { applyTotal, passOver, totalNormSq } from "../../peer/exact/optimizer.ts";
 import { quantise } from "../../peer/exact/quantise.ts";
 import { createState, type StageState } from "../../peer/exact/state.ts";
@@ -12,6 +13,7 @@ import { stageLayout, wholeModel } from "../../peer/model/layout.ts";
 import { learningRates } from "../../peer/model/schedule.ts";
 import type { StageEngine } from "../../peer/engine/engine.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
+import { isDelayed } from "../../peer/wire/view.ts";
 
 export interface Reference {
   state: StageState;
@@ -42,7 +44,10 @@ interface Segment {
   engine?: StageEngine | undefined;
 }
 
-/** Goes on with a state under one configuration; the mean training loss of each step. */
+/**
+ * Goes on with a state under one configuration; the mean training loss of each step. With the schedule 2bw each gradient is
+ * computed with the weights one step before, which is all that the schedule means for one process.
+ */
 export async function trainOn({ config, spec, corpus, state, until, engine }: Segment): Promise<number[]> {
   const stage = wholeModel(spec);
   const codecs = { codecForward: config.codec_forward, codecBackward: config.codec_backward };
@@ -50,8 +55,9 @@ export async function trainOn({ config, spec, corpus, state, until, engine }: Se
   const rates = learningRates(config);
   const losses: number[] = [];
   let lossScale = FIRST_EXPONENT;
+  withDelay(state, isDelayed(config));
   while (state.step < until) {
-    await used.load(state.params);
+    await used.load(basisOf(state, state.step).params);
     used.scaleLoss?.(lossScale);
     const input = { config, spec, corpus, engine: used, state, lr: rates[state.step]! };
     const { loss, skipped } = await trainStep(input);
@@ -75,6 +81,7 @@ async function trainStep(
 ): Promise<{ loss: number; skipped: boolean }> {
   const microBatches = config.gradient_accumulation_steps;
   const sum = new Int32Array(state.layout.size);
+  const basis = basisOf(state, state.step);
   const shape = { split: "train" as const, tokens: corpus.length, blockSize: spec.block_size };
   let [loss, nonFinite] = [0, 0];
   for (let m = 0; m < microBatches; m++) {
@@ -83,13 +90,14 @@ async function trainStep(
     loss += output.loss ?? NaN;
     await engine.backward(0, null);
     const rule = { microBatches, reduce: config.reduce, seed: config.seed, microBatch: m };
-    const quantised = quantise(await engine.weightGrad(0), state, rule);
+    const quantised = quantise(await engine.weightGrad(0), basis, rule);
     addInto(sum, quantised.values);
     nonFinite += quantised.nonFinite;
   }
-  const gradNormSq = totalNormSq(state, sum, { microBatches, reduce: config.reduce });
+  const gradNormSq = totalNormSq(basis, sum, { microBatches, reduce: config.reduce });
   const skipped = config.dtype === "f16" && nonFinite > 0;
   if (skipped) passOver(state, sum, { microBatches, config });
+  else if (isDelayed(config)) applyDelayed(state, sum, { microBatches, lr, gradNormSq, config });
   else applyTotal(state, sum, { microBatches, lr, gradNormSq, config });
   return { loss: loss / microBatches, skipped };
 }

@@ -135,9 +135,18 @@ export class RunHarness {
     return this.say(peer, { type: "losses", ...where, microBatches, losses: Object.values(losses) });
   }
 
-  /** The open training step is logged by every holder that lives, and therefore committed; nobody has applied it yet. */
+  /**
+   * The open training step is logged by every holder that lives, and therefore committed; nobody has applied it yet. Whoever
+   * computes tells first what is true of its state, if it has not.
+   */
   commitOnly(): void {
-    const { view, committed } = this.state;
+    const { view, committed, cutBase } = this.state;
+    for (const stage of committed === cutBase ? [] : view!.stages) {
+      for (const { peer, microBatches } of liveHolders(this.state, stage)) {
+        const told = this.state.applied[peer]?.[stage.index] ?? -1;
+        if (microBatches.length > 0 && told < committed - 1) this.applied(peer, stage.index);
+      }
+    }
     for (const { peer, microBatches } of view!.stages.at(-1)!.replicas) {
       if (microBatches.length > 0) this.losses(peer, Object.fromEntries(microBatches.map((m) => [m, LOSS])));
     }

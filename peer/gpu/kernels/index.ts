@@ -2,11 +2,15 @@
 // A new kernel is added here; nothing else should depend on the list's order.
 import type { KernelSpec } from "../kernel.ts";
 import * as attention from "./attention.ts";
+import * as bias from "./bias.ts";
 import * as codec from "./codec.ts";
 import * as embedding from "./embedding.ts";
+import * as gelu from "./gelu.ts";
 import * as halves from "./halves.ts";
 import * as head from "./head.ts";
+import * as layernorm from "./layernorm.ts";
 import * as matmul from "./matmul.ts";
+import { fusedSpecs } from "./matmul_fused.ts";
 import { matmulSpecs } from "./matmul_family.ts";
 import * as optimizer from "./optimizer.ts";
 import * as rmsnorm from "./rmsnorm.ts";
@@ -26,6 +30,12 @@ const specs: readonly KernelSpec[] = [
   attention.attentionKeyValueGradTiledSpec,
   attention.attentionKeyValueGradTiledWideSpec,
   attention.attentionKeyValueGradFlashSpec,
+  bias.biasAddSpec,
+  bias.biasAddVec4Spec,
+  bias.biasPartialSpec,
+  bias.biasPartialVec4Spec,
+  bias.positionsAddSpec,
+  bias.positionsGradSpec,
   codec.amaxChunksSpec,
   codec.amaxExponentSpec,
   codec.encodeF16sSpec,
@@ -34,6 +44,10 @@ const specs: readonly KernelSpec[] = [
   codec.decodeI8b64Spec,
   embedding.embeddingForwardSpec,
   embedding.embeddingWeightGradSpec,
+  gelu.geluForwardSpec,
+  gelu.geluForwardVec4Spec,
+  gelu.geluBackwardSpec,
+  gelu.geluBackwardVec4Spec,
   halves.narrowSpec,
   halves.widenSpec,
   halves.unscaleGradientSpec,
@@ -41,7 +55,14 @@ const specs: readonly KernelSpec[] = [
   head.headLossGroupSpec,
   head.headLogitGradSpec,
   head.sumRowsSpec,
+  layernorm.layernormForwardSpec,
+  layernorm.layernormForwardVec4Spec,
+  layernorm.layernormForwardGroupSpec,
+  layernorm.layernormBackwardSpec,
+  layernorm.layernormBackwardVec4Spec,
+  layernorm.layernormBackwardGroupSpec,
   ...matmulSpecs,
+  ...fusedSpecs,
   matmul.sumSlicesSpec,
   optimizer.gradientAccumulateSpec,
   optimizer.gradientStatsSpec,

@@ -5,6 +5,7 @@ import { mayBeSliced } from "../../model/product_slices.ts";
 import type { GpuDevice } from "../device.ts";
 import type { KernelSpec } from "../kernel.ts";
 import { bindings, cover, u32Params } from "./define.ts";
+import { fusedSpec, type FusedStorage, fusionLayout, type MatmulFusion } from "./matmul_fused.ts";
 import {
   dividesByFour,
   MATMUL_FAMILY,
@@ -40,6 +41,8 @@ export interface MatmulChoice {
   preferred: readonly string[];
   /** By productClass. */
   measured: Readonly<Record<string, MatmulPick>>;
+  /** Fusions that do not pay here, or are wrong here: the product and what follows it are kernels of their own. Default: none. */
+  apart?: readonly MatmulFusion[];
 }
 
 /** What is known of an adapter before anything is measured. */
@@ -111,4 +114,14 @@ export function pickMatmul(layout: MatmulLayout, shape: MatmulShape, choice: Mat
     return { member, spec, slices: mayBeSliced(shape) ? wanted : 1 };
   }
   throw new TypeError(`${LAST_RESORT} takes every shape`);
+}
+
+/** The kernel of a product with what follows it, with the tiles that it has without; undefined if both run apart. */
+export function pickFused(
+  fusion: MatmulFusion,
+  shape: MatmulShape & { storage?: FusedStorage },
+  choice: MatmulChoice,
+): KernelSpec | undefined {
+  if (choice.apart?.includes(fusion)) return undefined;
+  return fusedSpec(pickMatmul(fusionLayout(fusion), shape, choice).member, fusion, shape);
 }

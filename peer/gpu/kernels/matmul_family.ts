@@ -1,6 +1,6 @@
 // The bounded family of matrix product kernels: every tile shape in one table, each in the three layouts of training.
 // Which member runs is a choice (matmul.ts) that a measurement makes (peer/gpu/tune.ts). All give the reference's sums.
-import type { KernelSpec } from "../kernel.ts";
+import type { KernelBinding, KernelParam, KernelSpec } from "../kernel.ts";
 import { bindings, u32Params } from "./define.ts";
 
 /** nn: a·b (input gradients); nt: a·bᵀ (forward, weights [out, in]); tn: aᵀ·b (weight gradients). */
@@ -111,22 +111,23 @@ export function dividesByFour(layout: MatmulLayout, { M, N, K }: MatmulShape): b
 /** Single floats, or fours as they are stored. */
 type MatmulOperands = "any" | MatmulStorage;
 
-function specOf(member: MatmulMember, layout: MatmulLayout, operands: MatmulOperands): KernelSpec {
-  const words = `matmul ${layout} ${member.name}${operands === "floats" ? "" : ` ${operands}`}`;
-  const access = operands === "any"
-    ? [`// #import lib/matmul_${layout}_scalar.wgsl`]
-    : [`// #import lib/matmul_${operands}.wgsl`, `// #import lib/matmul_${layout}_vec4.wgsl`];
+/** What a kernel of a member is made of besides the member: imports before its loop, and what they bind. */
+export interface MemberTexts {
+  name: string;
+  /** Files of shaders/lib/ by name: how operands are stored, bindings and store, loads. */
+  texts: readonly string[];
+  bindings: readonly KernelBinding[];
+  params: readonly KernelParam[];
+}
+
+/** A kernel with a member's tiles. */
+export function memberKernel(member: MatmulMember, { name, texts, ...rest }: MemberTexts): KernelSpec {
   const enable = member.feature === undefined ? [] : [`enable ${member.feature};`];
+  const imports = [...texts, `matmul_${member.loop}`].map((text) => `// #import lib/${text}.wgsl`);
   return {
-    name: words.replaceAll(" ", "_"),
-    wgsl: [
-      ...enable,
-      ...member.prelude,
-      ...access,
-      `// #import lib/matmul_${member.loop}.wgsl`,
-    ].join("\n"),
-    bindings: bindings(["a", "b", "residual"], ["out"]),
-    params: u32Params("M", "N", "K", "epilogue", "sliceK"),
+    name: `${name} ${member.name}`.replaceAll(" ", "_"),
+    wgsl: [...enable, ...member.prelude, ...imports].join("\n"),
+    ...rest,
     overrides: member.overrides,
     ...(member.feature === undefined ? {} : { feature: member.feature }),
     workgroups: ({ M = 0, N = 0, K = 0, sliceK = K }, overrides) => [
@@ -135,6 +136,18 @@ function specOf(member: MatmulMember, layout: MatmulLayout, operands: MatmulOper
       Math.max(1, Math.ceil(K / sliceK)),
     ],
   };
+}
+
+function specOf(member: MatmulMember, layout: MatmulLayout, operands: MatmulOperands): KernelSpec {
+  const texts = operands === "any"
+    ? [`matmul_${layout}_scalar`]
+    : [`matmul_${operands}`, "matmul_vec4", `matmul_${layout}_vec4`];
+  const kernel = memberKernel(member, {
+    ...{ name: `matmul ${layout}`, texts },
+    bindings: bindings(["a", "b", "residual"], ["out"]),
+    params: u32Params("M", "N", "K", "epilogue", "sliceK"),
+  });
+  return operands === "floats" ? kernel : { ...kernel, name: `${kernel.name}_${operands}` };
 }
 
 const specs = new Map<string, KernelSpec>();
@@ -160,12 +173,7 @@ export function memberSpec(
   return specs.get(`${member.name} ${layout} ${fours ? storage : "any"}`);
 }
 
-const layouts = new Map<KernelSpec, MatmulLayout>();
-for (const layout of MATMUL_LAYOUTS) {
-  for (const [key, spec] of specs) if (key.includes(` ${layout} `)) layouts.set(spec, layout);
-}
-
-/** The layout of the product that a kernel computes; undefined if it is none of the family. */
-export function layoutOf(spec: KernelSpec): MatmulLayout | undefined {
-  return layouts.get(spec);
+/** The layout of the product that a kernel computes, also of one with an epilogue of its own; undefined if it is none. */
+export function layoutOf({ name }: KernelSpec): MatmulLayout | undefined {
+  return MATMUL_LAYOUTS.find((layout) => name.startsWith(`matmul_${layout}_`));
 }

@@ -39,3 +39,8 @@ export function rotaryTable(T: number, D: number, theta: number): Float32Array<A
   }
   return table;
 }
+
+/** The table of a model that turns nothing: multiplying by it gives the same bits back. */
+export function noRotation(T: number, D: number): Float32Array<ArrayBuffer> {
+  return Float32Array.from({ length: T * D }, (_, i) => i % 2 === 0 ? 1 : 0);
+}

@@ -1,0 +1,255 @@
+// A coordinator of several runs over real sockets: runs made, trained by a real peer each under its own address, put away with a
+// checkpoint, brought back, cloned with weights, deleted; what goes wrong in one leaves the others alone. The page has its own tests.
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { createCpuEngine } from "../../peer/engine/cpu.ts";
+import { readJoinLink } from "../../peer/deno.ts";
+import { decodeState } from "../../peer/model/state_file.ts";
+import { createLinkHost } from "../../peer/net/host.ts";
+import { Peer } from "../../peer/peer.ts";
+import type { HubRun, HubRuns } from "../../peer/wire/hub.ts";
+import { newestCheckpoint, readCheckpoint } from "../store/checkpoints.ts";
+import { type HubServer, startHub } from "./start.ts";
+
+export const SMALL = {
+  ...{ n_layer: 2, n_head: 1, n_kv_head: 1, n_embd: 8, n_inner: 8, block_size: 8, batch_size: 1 },
+  ...{ gradient_accumulation_steps: 2, max_iters: 1000, warmup_iters: 0, eval_interval: 1000, eval_iters: 1 },
+  ...{ checkpoint_interval: 1000, sample_chars: 0 },
+};
+
+interface Site extends AsyncDisposable {
+  server: HubServer;
+  folder: string;
+  origin: string;
+  notes: string[];
+  ask(path: string, body?: unknown, more?: { method?: string; token?: string | null }): Promise<Response>;
+  rows(): Promise<HubRun[]>;
+}
+
+async function open(folder: string): Promise<Site> {
+  await Deno.mkdir(join(folder, "web"), { recursive: true });
+  await Deno.writeTextFile(join(folder, "web", "runs.html"), "<title>runs</title>");
+  await Deno.writeTextFile(join(folder, "web", "index.html"), "<title>join</title>");
+  const notes: string[] = [];
+  const server = await startHub({
+    ...{ runsDir: join(folder, "runs"), host: "127.0.0.1", port: 0, operator: "the test" },
+    ...{ webRoot: join(folder, "web"), onEvent: () => {} },
+    onNote: (id, text) => notes.push(`${id}: ${text}`),
+  });
+  const { origin, hash } = new URL(server.adminLink);
+  const ask: Site["ask"] = (path, body, { method, token = hash.slice(1) } = {}) =>
+    fetch(origin + path, {
+      method: method ?? (body === undefined ? "GET" : "POST"),
+      headers: token === null ? {} : { authorization: `Bearer ${token}` },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+  return {
+    ...{ server, folder, origin, notes, ask },
+    rows: async () => (await (await ask("/api/hub/runs")).json() as HubRuns).runs,
+    [Symbol.asyncDispose]: () => server.stop("the test is over"),
+  };
+}
+
+async function withHub(test: (site: Site) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir({ prefix: "shoal-hub-" });
+  try {
+    await using site = await open(folder);
+    await test(site);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+async function make(site: Site, name: string, more: Record<string, unknown> = {}): Promise<string> {
+  const response = await site.ask("/api/hub/runs", { name, config: SMALL, ...more });
+  const body = await response.json();
+  assert.equal(response.status, 201, JSON.stringify(body));
+  return body.id;
+}
+
+async function refused(response: Response, status: number, wanted: RegExp): Promise<void> {
+  const body = await response.json();
+  assert.equal(response.status, status, JSON.stringify(body));
+  assert.match(`${body.code}: ${body.message}`, wanted);
+}
+
+function lend(link: string): Peer {
+  return new Peer({
+    ...{ ...readJoinLink(link), runtime: "deno", adapter: "none", engine: "cpu", memoryBytes: 1e9 },
+    createEngine: (build) => Promise.resolve(createCpuEngine(build)),
+    createHost: (selfId, relay) =>
+      createLinkHost({ selfId, relay, createLink: () => assert.fail("one peer opened a link") }),
+    onChange: () => {},
+  });
+}
+
+/** Long enough for a machine that does ten other things. */
+const PATIENCE_MS = 60_000;
+
+async function until(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
+  for (const end = Date.now() + PATIENCE_MS; Date.now() < end;) {
+    if (await holds()) return;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  assert.fail(`${what} did not come`);
+}
+
+function step(site: Site, id: string): number {
+  return site.server.hub.run(id)?.shell.core.state.committed ?? -1;
+}
+
+Deno.test("hub: two runs of one coordinator train side by side, each with peers, links and files of its own", async () => {
+  await withHub(async (site) => {
+    const [one, two] = [await make(site, "Class one"), await make(site, "Class two", { listed: true })];
+    assert.deepEqual([one, two], ["class-one", "class-two"]);
+    const rows = await site.rows();
+    const linkOf = (id: string) => rows.find((row) => row.id === id)!.joinLink!;
+    const running = [lend(linkOf(one)), lend(linkOf(two))].map((peer) => ({ peer, done: peer.run() }));
+    await until("a few steps of both", () => step(site, one) > 3 && step(site, two) > 3);
+    const trained = await site.rows();
+    assert.deepEqual(trained.map(({ state, peers }) => [state, peers]), [["training", 1], ["training", 1]]);
+    await refused(
+      await fetch(`${site.origin}/r/${one}/api/status`, {
+        headers: { authorization: `Bearer ${new URL(linkOf(two)).hash.slice(1)}` },
+      }),
+      401,
+      /bad-token/,
+    );
+    assert.equal((await site.ask(`/api/hub/runs/${one}/archive`, {})).status, 200);
+    await running[0]!.done;
+    await until(
+      "the end of the first",
+      async () => (await site.rows()).some((row) => row.place === "archived"),
+    );
+    const before = step(site, two);
+    await until("more of the second", () => step(site, two) > before + 2);
+    const kept = await newestCheckpoint(join(site.folder, "runs", one));
+    const { manifest } = await readCheckpoint(kept!);
+    assert.equal(manifest.step, (await site.rows()).find((row) => row.id === one)!.step);
+    running[1]!.peer.leaveNow();
+    await running[1]!.done;
+  });
+});
+
+Deno.test("hub: an archived run comes back where it was, and only an archived one is deleted, by its name", async () => {
+  await withHub(async (site) => {
+    const id = await make(site, "Evening class");
+    const link = (await site.rows())[0]!.joinLink!;
+    const first = lend(link).run();
+    await until("a few steps", () => step(site, id) > 2);
+    await refused(
+      await site.ask(`/api/hub/runs/${id}`, { name: "Evening class" }, { method: "DELETE" }),
+      400,
+      /not archived/,
+    );
+    await site.ask(`/api/hub/runs/${id}/archive`, {});
+    await first;
+    await until("the archive", async () => (await site.rows())[0]!.busy === "");
+    const { step: kept, place } = (await site.rows())[0]!;
+    assert.equal(place, "archived");
+    await refused(await fetch(link.replace(/#.*/, "api/status")), 404, /no run "evening-class" is open/);
+    assert.equal((await site.ask(`/api/hub/runs/${id}/open`, {})).status, 200);
+    assert.equal((await site.rows())[0]!.joinLink, link, "its link has changed");
+    const peer = lend(link);
+    const again = peer.run();
+    await until("steps beyond", () => step(site, id) > kept);
+    peer.leaveNow();
+    await again;
+    await site.ask(`/api/hub/runs/${id}/archive`, {});
+    const remove = (name: string) => site.ask(`/api/hub/runs/${id}`, { name }, { method: "DELETE" });
+    await refused(await remove("evening"), 400, /give the run's name, "Evening class"/);
+    assert.equal((await remove("Evening class")).status, 200);
+    assert.deepEqual(await site.rows(), []);
+    assert.deepEqual([...Deno.readDirSync(join(site.folder, "runs"))].filter((it) => it.isDirectory), []);
+  });
+});
+
+Deno.test("hub: a clone begins at step 0 with the weights of another run, or is refused if it has another shape", async () => {
+  await withHub(async (site) => {
+    const id = await make(site, "First");
+    const peer = lend((await site.rows())[0]!.joinLink!);
+    const running = peer.run();
+    await until("a few steps", () => step(site, id) > 2);
+    await refused(
+      await site.ask("/api/hub/runs", { name: "x", config: SMALL, weightsOf: id }),
+      409,
+      /no checkpoint yet/,
+    );
+    await site.ask(`/api/hub/runs/${id}/archive`, {});
+    await running;
+    await until("the archive", async () => (await site.rows())[0]!.busy === "");
+    const config = await (await site.ask(`/api/hub/runs/${id}/config`)).json();
+    assert.equal(config.n_embd, SMALL.n_embd);
+    const wider = { ...config, n_embd: 16 };
+    await refused(
+      await site.ask("/api/hub/runs", { name: "wider", config: wider, weightsOf: id }),
+      400,
+      /another shape/,
+    );
+    const clone = await make(site, "First", { config: { ...config, learning_rate: 0.01 }, weightsOf: id });
+    assert.equal(clone, "first-2");
+    const states = await Promise.all([id, clone].map(async (of) => {
+      const { manifest, files } = await readCheckpoint(
+        (await newestCheckpoint(join(site.folder, "runs", of)))!,
+      );
+      const decoded = decodeState(manifest.spec, manifest.stages[0]!, files[0]!.bytes);
+      assert.ok(decoded.ok);
+      return decoded.value;
+    }));
+    assert.deepEqual(states[1]!.params, states[0]!.params);
+    assert.ok(states[0]!.step > 2 && states[0]!.m.some((value) => value !== 0));
+    assert.equal(states[1]!.step, 0);
+    assert.ok(states[1]!.m.every((value) => value === 0));
+    assert.equal((await site.rows()).length, 2, "a refused wish has left something behind");
+  });
+});
+
+Deno.test("hub: the runs that were open are open again after a restart, with their links; what is damaged is told", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "shoal-hub-" });
+  try {
+    let before: HubRun[];
+    {
+      await using site = await open(folder);
+      for (const name of ["a", "b", "c", "d"]) await make(site, name);
+      await site.ask("/api/hub/runs/c/archive", {});
+      before = await site.rows();
+    }
+    const log = join(folder, "runs", "d", "run.log");
+    const bytes = await Deno.readFile(log);
+    bytes[20]! ^= 1;
+    await Deno.writeFile(log, bytes);
+    await using site = await open(folder);
+    const after = await site.rows();
+    const places = Object.fromEntries(after.map(({ id, place }) => [id, place]));
+    assert.deepEqual(places, { a: "open", b: "open", c: "archived", d: "broken" });
+    const path = (rows: HubRun[], id: string) => {
+      const { pathname, hash } = new URL(rows.find((row) => row.id === id)!.joinLink!);
+      return pathname + hash;
+    };
+    for (const id of ["a", "b"]) assert.equal(path(after, id), path(before, id));
+    assert.match(after.find((row) => row.id === "d")!.reason, /run\.log/);
+    await assert.rejects(open(folder), /another coordinator is running/);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("hub: a mistake in one run closes that one, and the others answer", async () => {
+  await withHub(async (site) => {
+    const [bad, good] = [await make(site, "bad"), await make(site, "good")];
+    const { core } = site.server.hub.run(bad)!.shell;
+    core.step = () => {
+      throw new Error("a state that cannot be");
+    };
+    await until("the failure", async () => (await site.rows()).some((row) => row.place === "broken"));
+    const rows = await site.rows();
+    assert.match(
+      rows.find((row) => row.id === bad)!.reason,
+      /mistake of the program: a state that cannot be/,
+    );
+    assert.equal(rows.find((row) => row.id === good)!.place, "open");
+    assert.ok(site.notes.some((note) => note.startsWith("bad: it failed")));
+    await site.ask(`/api/hub/runs/${bad}/open`, {});
+    assert.equal((await site.rows()).find((row) => row.id === bad)!.place, "open");
+  });
+});
