@@ -27,6 +27,7 @@ const passedOn = ["SIGINT", "SIGTERM", "SIGHUP"];
  */
 const needs = {
   demo: { browser: true, vulkan: true, pages: true },
+  run: { browser: false, vulkan: true, pages: true },
   coordinator: { browser: false, vulkan: false, pages: true },
   resume: { browser: false, vulkan: false, pages: true },
   peer: { browser: false, vulkan: true, pages: false },

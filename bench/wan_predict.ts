@@ -2,9 +2,11 @@
 // beyond the times that were set, and a commit. Those are measured once, in runs without latency; nothing of the run
 // that is predicted goes into its own prediction but its plan and the size of its messages.
 import { type SimulatedStage, simulatePipeline } from "../coordinator/plan/dynamic.ts";
+import { steadySeconds } from "../coordinator/plan/steady.ts";
 import { type OpSeconds, simulate, type Simulation } from "../coordinator/plan/simulate.ts";
 import { asRun, placedOf } from "../peer/schedule/placed.ts";
 import type { View } from "../peer/wire/run.ts";
+import { isDelayed } from "../peer/wire/view.ts";
 import { sum } from "./support.ts";
 import { type LayerMs, stageMs, type TracedOp } from "./wan_engine.ts";
 import type { WireOptions } from "./wan_links.ts";
@@ -119,6 +121,14 @@ export function predict(view: View, costs: Costs): Prediction {
   const exchangeMs = wire.delayMs + overheads.hop + transferMs(costs.sumBytes);
   const summed = Math.max(...sharedEnds(view, simulated).map((end) => end * 1000 + exchangeMs), 0);
   const pipelineMs = simulated.makespan * 1000;
+  if (isDelayed(view)) {
+    const stepMs = steadySeconds(simulatedStages(view), { seconds, network }) * 1000;
+    return {
+      pipelineMs,
+      stepMs,
+      bubble: Math.max(0, 1 - simulated.makespan * (1 - simulated.bubble) * 1000 / stepMs),
+    };
+  }
   return {
     pipelineMs,
     stepMs: Math.max(pipelineMs, summed) + overheads.commit,

@@ -175,6 +175,8 @@ export interface Summary {
   dynamic_vs_best_0ms: number | null;
   dynamic_one_stage_vs_best_0ms: number | null;
   best_0ms: string | null;
+  /** Tokens/s of the asynchronous schedule, which is another training, over those of the dynamic order. */
+  delayed_vs_dynamic_50ms: number | null;
   /** Of all rows, real processes among them. */
   worst_prediction_error: number | null;
   /** |measured - formula| / formula of Chimera's idle share at N = D. */
@@ -187,7 +189,7 @@ export function summarise(rows: readonly Row[], real: readonly { error: number }
   const ratio = (a: number | null, b: number | null) => a === null || b === null ? null : a / b;
   const dynamic = ["dynamic", LOOPED.name];
   const others = rows.filter((row) =>
-    row.setting === "0ms" && !dynamic.includes(row.schedule) && row.schedule !== CHIMERA_CASE.name
+    row.setting === "0ms" && ![...dynamic, "2bw", CHIMERA_CASE.name].includes(row.schedule)
   );
   const best = others.toSorted((a, b) => b.tokensPerS - a.tokensPerS)[0] ?? null;
   const near = dynamic.map((name) => speed("0ms", name)).filter((it) => it !== null);
@@ -199,6 +201,7 @@ export function summarise(rows: readonly Row[], real: readonly { error: number }
     dynamic_vs_best_0ms: near.length === 0 ? null : ratio(Math.max(...near), best?.tokensPerS ?? null),
     dynamic_one_stage_vs_best_0ms: ratio(speed("0ms", "dynamic"), best?.tokensPerS ?? null),
     best_0ms: best?.schedule ?? null,
+    delayed_vs_dynamic_50ms: ratio(speed("50ms", "2bw"), speed("50ms", "dynamic")),
     worst_prediction_error: errors.length === 0 ? null : Math.max(...errors),
     chimera_bubble_error: paper === null ? null : Math.abs(paper.bubble / chimeraBubble(paper.peers) - 1),
   };

@@ -207,7 +207,10 @@ async function measured(
   };
 }
 
-/** A step ends before the next begins, so in the order of starts each step is a run of the same length; the last may be open. */
+/**
+ * A step ends before the next begins, so in the order of starts each step is a run of the same length; the last may be open. Where
+ * steps overlap (2bw) each run is as many operations as a step has, of two of them.
+ */
 function stepsOf(trace: readonly TracedOp[], perStep: number): Step[] {
   const sorted = trace.toSorted((a, b) => a.startMs - b.startMs);
   const count = Math.floor((sorted.length - 1) / perStep);

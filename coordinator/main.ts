@@ -35,6 +35,8 @@ export interface CoordinatorOptions {
   /** Go on from the log in `outDir` with the peers that come back, under the log's configuration. */
   restore?: boolean;
   webRoot: string;
+  /** Whoever has the join link may write text with the model; absent: only the organizer. */
+  publicText?: boolean;
   /** Where others reach the coordinator, if not at its own address: a reverse proxy's https address. */
   publicUrl?: string;
   /** Where prepared texts are kept, and looked for; absent: in the run's folder. */

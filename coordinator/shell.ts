@@ -15,6 +15,7 @@ import {
   withTokenizer,
   writeCheckpoint,
 } from "./store/checkpoints.ts";
+import { DiskWatch } from "./store/disk.ts";
 import type { RunLog } from "./store/run_log.ts";
 import {
   type CoordinatorMessage,
@@ -71,6 +72,7 @@ export class Shell {
   #timers: ReturnType<typeof setInterval>[];
   /** Of every peer that was welcomed and is not gone. */
   readonly identities = new Map<string, Identity>();
+  readonly disk: DiskWatch;
   #queue = new EventQueue();
   #effects: ShellEffect[] = [];
   #running = false;
@@ -102,6 +104,11 @@ export class Shell {
       ? RunCore.restored(runLog.run, start)
       : new RunCore(config, spec, start);
     this.#noteRewind();
+    this.disk = new DiskWatch({
+      folder: options.outDir,
+      checkpointBytes: () => this.checkpoints.at(-1)?.bytes ?? 0,
+      say: (text) => this.feed({ type: "noted", text }),
+    });
     this.#timers = [
       setInterval(() => this.feed({ type: "tick" }), TICK_MS),
       setInterval(() => this.#shareStatus(), STATUS_MS),
@@ -231,6 +238,7 @@ export class Shell {
   async close(reason: string): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer);
     clearTimeout(this.#stallTimer);
+    this.disk.close();
     this.#closing.abort();
     await Promise.all([this.#writing, this.#sampling]);
     for (const id of this.connections.keys()) this.#send(id, { type: "done", reason });

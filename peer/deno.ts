@@ -11,6 +11,8 @@ import { simplePeerLinks } from "./net/simple_peer.ts";
 import { denoStack, nativeLinksClosed } from "./net/wrtc_deno.ts";
 import { Peer } from "./peer.ts";
 import { openDenoFolder } from "./store/folder_deno.ts";
+import { markOf } from "./store/mark.ts";
+import { MemoryNotes } from "./store/notes.ts";
 import { openDenoNotes } from "./store/notes_deno.ts";
 import { openSavedStates, type SavedStates } from "./store/saved_states.ts";
 import { ShoalError } from "./wire/errors.ts";
@@ -49,7 +51,7 @@ export async function runPeer(options: RunPeerOptions): Promise<number> {
   const { origin, token } = readJoinLink(options.join);
   const tools = {
     openGpu: () => openDenoDevice(wantedProvider()),
-    ...(options.stateDir === undefined ? {} : { notes: openDenoNotes(options.stateDir) }),
+    notes: options.stateDir === undefined ? new MemoryNotes() : openDenoNotes(options.stateDir),
   };
   let compute = await openCompute(options.engine ?? "auto", tools);
   const tell = reporter(options.json ?? false);
@@ -61,6 +63,7 @@ export async function runPeer(options: RunPeerOptions): Promise<number> {
     ...(states === null ? {} : { states }),
     ...{ origin, token, runtime: "deno", adapter: compute.adapter, engine: compute.engine },
     ...(options.name === undefined ? {} : { name: options.name }),
+    mark: await markOf(tools.notes),
     ...(compute.deviceLost === undefined ? {} : { deviceLost: compute.deviceLost }),
     memoryBytes: Math.min(MEMORY_BYTES, options.limits?.memoryBytes ?? MEMORY_BYTES),
     gate: allowance.gate,

@@ -57,7 +57,7 @@ Deno.test("the winners of the autotune are told, and kernels that compute wrongl
   const shape = { M: 8, N: 8, K: 8 };
   const choice = { class: "nt fours small", member: "quads 16x16", slices: 1, gflops: 3.14, shape };
   const names = { adapter: "A GPU", provider: "builtin", kernelVersion: "0" };
-  const good = { ...names, choices: [choice], excluded: [], spentMs: 12.4 };
+  const good = { ...names, choices: [choice], fusions: [], excluded: [], spentMs: 12.4 };
   assert.deepEqual(judgeTuning(null), []);
   assert.deepEqual(judgeTuning(good), [
     { status: "ok", name: "kernels", text: "nt quads 16x16 3.1 GFLOP/s (12 ms of measuring)" },

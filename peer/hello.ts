@@ -9,10 +9,11 @@ import { type PeerMessage, PROTOCOL_VERSION } from "./wire/control.ts";
 type Hello = PeerMessage & { type: "hello" };
 
 export function firstHello(options: SessionOptions): Hello {
-  const { token, runtime, adapter, engine, name } = options;
+  const { token, runtime, adapter, engine, name, mark } = options;
   const base = { type: "hello" as const, version: PROTOCOL_VERSION, token, runtime };
   const about = { adapter: adapter.slice(0, 500), engine: engine.slice(0, 500) };
-  return { ...base, ...about, ...(name === undefined ? {} : { name: name.slice(0, 100) }) };
+  const named = name === undefined ? {} : { name: name.slice(0, 100) };
+  return { ...base, ...about, ...named, ...(mark === undefined ? {} : { mark }) };
 }
 
 export function resumption(

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readConfig } from "./model/config.ts";
 import { specOf } from "./model/layout.ts";
 import { buildOf, type HolderOptions, instanceKey } from "./load.ts";
-import type { StagePlan, View } from "./wire/run.ts";
+import type { BoundaryCodecs, StagePlan, View } from "./wire/run.ts";
 
 const config = readConfig({ batch_size: 3 });
 const options: HolderOptions = {
@@ -19,15 +19,26 @@ const view: View = {
   ...{ gen: 2, cut: 2, baseStep: 0, stages: [plan], schedule: "dynamic" },
   ...{ codecForward: "i8b64", codecBackward: "f16s" },
 };
+const PLAIN: BoundaryCodecs = { forward: "i8b64", backward: "f16s" };
+const MIXED: BoundaryCodecs[] = [
+  { forward: "f16s", backward: "raw32" },
+  { forward: "raw32", backward: "i8b64" },
+];
 
 Deno.test("load: an engine is built as the plan says, without recomputation where the plan says nothing", () => {
   assert.deepEqual(buildOf(options, plan, view), {
     ...{ spec: options.spec, stage: { index: 1, firstLayer: 1, endLayer: 3, embed: false, head: false } },
     ...{ batchSize: 3, slots: 4, codecForward: "i8b64", codecBackward: "f16s", recompute: "none" },
+    codecsBefore: { forward: "i8b64", backward: "f16s" },
     optimizer: "exact",
     dtype: "f32",
   });
   assert.equal(buildOf(options, { ...plan, recompute: "block" }, view).recompute, "block");
+});
+
+Deno.test("load: codecs of the boundaries before and after the stage are the view's own", () => {
+  const { codecsBefore, codecForward, codecBackward } = buildOf(options, plan, { ...view, codecs: MIXED });
+  assert.deepEqual([codecsBefore, { forward: codecForward, backward: codecBackward }], MIXED);
 });
 
 Deno.test("load: an engine is kept only for the same layers, slots, codecs, recomputation and role", () => {
@@ -40,6 +51,8 @@ Deno.test("load: an engine is kept only for the same layers, slots, codecs, reco
     instanceKey({ ...plan, inflight: 3 }, view, "a"),
     instanceKey({ ...plan, endLayer: 2 }, view, "a"),
     instanceKey(plan, { ...view, codecBackward: "i8b64" }, "a"),
+    ...[0, 1].map((s) => instanceKey(plan, { ...view, codecs: MIXED.with(s, PLAIN) }, "a")),
+    instanceKey(plan, { ...view, codecs: MIXED }, "a"),
     instanceKey(plan, view, "b"),
   ];
   assert.equal(new Set([key, ...others]).size, others.length + 1);

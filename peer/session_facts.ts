@@ -20,6 +20,8 @@ export interface SessionOptions {
   token: string;
   runtime: "tab" | "deno";
   name?: string;
+  /** By it the coordinator knows this computer again; absent: it does not. */
+  mark?: string;
   adapter: string;
   engine: string;
   memoryBytes: number;

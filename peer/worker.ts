@@ -7,6 +7,7 @@ import { Gate } from "./limits.ts";
 import { GatedHost } from "./net/gated_host.ts";
 import { PortHost } from "./net/host_port.ts";
 import { Peer } from "./peer.ts";
+import { markOf } from "./store/mark.ts";
 import { openBrowserNotes } from "./store/notes_browser.ts";
 import { openOpfsFolder } from "./store/folder_opfs.ts";
 import { openSavedStates, type SavedStates } from "./store/saved_states.ts";
@@ -86,6 +87,7 @@ class TabWorker implements WorkerApi {
       ...{ origin, token, runtime: "tab", gate: this.#gate, paused: this.#paused },
       memoryBytes: Math.min(MEMORY_BYTES, this.#limits.memoryBytes ?? MEMORY_BYTES),
       ...(name === undefined ? {} : { name }),
+      mark: await markOf(notes),
       ...compute,
       createHost: (selfId, relay, ticket) =>
         new GatedHost(new PortHost(this.#channel(selfId, ticket), relay), this.#gate),

@@ -2,10 +2,12 @@
 // No state and no network here; admin_main.tsx binds them to the coordinator.
 /** @jsxRuntime automatic */
 /** @jsxImportSource preact */
+import type { ComponentChildren } from "preact";
 import type { ExportActions } from "./admin_exports.tsx";
 import { Gantt } from "./admin_gantt.tsx";
 import { CheckpointList, EventLog, JoinPanel, PeerTable } from "./admin_lists.tsx";
 import { Alerts, InvitationList, type OrderActions, Orders } from "./admin_orders.tsx";
+import { People, type PeopleActions } from "./admin_people.tsx";
 import { type PlanActions, PlanPanel } from "./admin_plan.tsx";
 import { Recovery } from "./admin_recovery.tsx";
 import { ConfirmButton } from "./confirm.tsx";
@@ -24,12 +26,15 @@ import {
 import type { AdminScreen, BoardView } from "./view_model_admin.ts";
 import type { PipelineCell, PipelineView } from "./view_model_pipeline.ts";
 
-export interface AdminActions extends OrderActions, ExportActions, PlanActions {
+export interface AdminActions extends OrderActions, ExportActions, PlanActions, PeopleActions {
   pause(): void;
   resume(): void;
   stop(): void;
   drain(peer: string): void;
-  evict(peer: string, reason: string): void;
+  /** `stay`: one of STAYS of view_model_people.ts. */
+  evict(peer: string, reason: string, stay: string): void;
+  /** `stage`: counted from 1, or "any". */
+  pin(peer: string, stage: string): void;
   verify(checkpoint: string): void;
   rollBack(checkpoint: string): void;
   remove(checkpoint: string): void;
@@ -39,20 +44,28 @@ export interface AdminActions extends OrderActions, ExportActions, PlanActions {
   reload(): void;
 }
 
-export function Admin({ screen, actions }: { screen: AdminScreen; actions: AdminActions }) {
+interface AdminProps {
+  screen: AdminScreen;
+  actions: AdminActions;
+  /** What tries the model; it is bound elsewhere. */
+  tryIt?: ComponentChildren;
+}
+
+export function Admin({ screen, actions, tryIt }: AdminProps) {
   const toast = screen.kind === "board" && screen.note !== "";
   return (
     <Frame wide={screen.kind === "board"} announce={screen.announce} toast={toast}>
       {screen.kind === "loading" && <LoadingScreen title="Loading the run’s status…" />}
       {screen.kind === "notice" && <NoticeScreen notice={screen} onButton={actions.reload} />}
-      {screen.kind === "board" && <Board view={screen} actions={actions} />}
+      {screen.kind === "board" && <Board view={screen} actions={actions} tryIt={tryIt} />}
     </Frame>
   );
 }
 
-function Board({ view, actions }: { view: BoardView; actions: AdminActions }) {
+function Board({ view, actions, tryIt }: Omit<AdminProps, "screen"> & { view: BoardView }) {
   const join = view.joinLink && <JoinPanel link={view.joinLink} onCopy={actions.copy} />;
-  const peers = <PeerTable peers={view.peers} onDrain={actions.drain} onEvict={actions.evict} />;
+  const { drain, evict, pin } = actions;
+  const peers = <PeerTable peers={view.peers} onDrain={drain} onEvict={evict} onPin={pin} />;
   return (
     <div class="board">
       {view.stale && (
@@ -83,7 +96,9 @@ function Board({ view, actions }: { view: BoardView; actions: AdminActions }) {
         <Orders orders={view.orders} current={view.current} actions={actions} />
         <InvitationList view={view.invitations} actions={actions} />
       </div>
+      {view.people && <People view={view.people} actions={actions} />}
       {view.sample && <Sample sample={view.sample} />}
+      {tryIt}
       <EventLog events={view.events} />
     </div>
   );

@@ -8,6 +8,7 @@ import { encode } from "uqr";
 import { ConfirmButton } from "./confirm.tsx";
 import { ScrollRegion, ToneIcon } from "./parts.tsx";
 import { type BoardView, eventsLike, type PeerRow } from "./view_model_admin.ts";
+import { STAYS } from "./view_model_people.ts";
 
 const PEER_COLUMNS = [
   "Peer",
@@ -26,10 +27,13 @@ const PEER_COLUMNS = [
 interface PeerTableProps {
   peers: PeerRow[];
   onDrain: (peer: string) => void;
-  onEvict: (peer: string, reason: string) => void;
+  /** `stay`: one of STAYS. */
+  onEvict: (peer: string, reason: string, stay: string) => void;
+  /** `stage`: counted from 1, or "any". */
+  onPin: (peer: string, stage: string) => void;
 }
 
-export function PeerTable({ peers, onDrain, onEvict }: PeerTableProps) {
+export function PeerTable({ peers, ...orders }: PeerTableProps) {
   return (
     <section class="panel" aria-labelledby="peers-title">
       <h2 id="peers-title">Peers</h2>
@@ -42,9 +46,7 @@ export function PeerTable({ peers, onDrain, onEvict }: PeerTableProps) {
                 <tr>{PEER_COLUMNS.map((column) => <th scope="col" key={column}>{column}</th>)}</tr>
               </thead>
               <tbody>
-                {peers.map((peer) => (
-                  <PeerLine key={peer.id} peer={peer} onDrain={onDrain} onEvict={onEvict} />
-                ))}
+                {peers.map((peer) => <PeerLine key={peer.id} peer={peer} {...orders} />)}
               </tbody>
             </table>
           </ScrollRegion>
@@ -53,7 +55,9 @@ export function PeerTable({ peers, onDrain, onEvict }: PeerTableProps) {
   );
 }
 
-function PeerLine({ peer, onDrain, onEvict }: Omit<PeerTableProps, "peers"> & { peer: PeerRow }) {
+type PeerOrdersProps = Omit<PeerTableProps, "peers"> & { peer: PeerRow };
+
+function PeerLine({ peer, ...orders }: PeerOrdersProps) {
   return (
     <tr>
       <th scope="row">
@@ -63,26 +67,11 @@ function PeerLine({ peer, onDrain, onEvict }: Omit<PeerTableProps, "peers"> & { 
       <td class="health">
         <ToneIcon tone={peer.tone} /> {peer.health}
       </td>
-      <td class="peer-orders">
-        <ConfirmButton
-          label="Let go"
-          describedLabel={`Let go ${peer.id}`}
-          title={`Let ${peer.id} go?`}
-          text="It goes as soon as others hold what it holds: nothing is lost, and it may take a few steps."
-          confirm="Let it go"
-          onConfirm={() => onDrain(peer.id)}
-        />
-        <ConfirmButton
-          label="Remove"
-          describedLabel={`Remove ${peer.id}`}
-          title={`Remove ${peer.id} from the run?`}
-          text={peer.removal}
-          confirm="Remove it"
-          field="Reason, told to its owner"
-          onConfirm={(reason) => onEvict(peer.id, reason)}
-        />
+      <PeerOrders peer={peer} {...orders} />
+      <td>
+        {peer.role}
+        {peer.pinned && <small>{peer.pinned}</small>}
       </td>
-      <td>{peer.role}</td>
       <td>
         {peer.adapter}
         <small>{peer.engine}</small>
@@ -108,6 +97,42 @@ function PeerLine({ peer, onDrain, onEvict }: Omit<PeerTableProps, "peers"> & { 
       </td>
       <td>{peer.loss}</td>
     </tr>
+  );
+}
+
+function PeerOrders({ peer, onDrain, onEvict, onPin }: PeerOrdersProps) {
+  return (
+    <td class="peer-orders">
+      <ConfirmButton
+        label="Let go"
+        describedLabel={`Let go ${peer.id}`}
+        title={`Let ${peer.id} go?`}
+        text="It goes as soon as others hold what it holds: nothing is lost, and it may take a few steps."
+        confirm="Let it go"
+        onConfirm={() => onDrain(peer.id)}
+      />
+      <ConfirmButton
+        label="Remove"
+        describedLabel={`Remove ${peer.id}`}
+        title={`Remove ${peer.id} from the run?`}
+        text={peer.removal}
+        confirm="Remove it"
+        field="Reason, told to its owner"
+        choice={{ label: "It may come back", options: STAYS }}
+        onConfirm={(reason, stay) => onEvict(peer.id, reason, stay)}
+      />
+      {peer.pins.length > 1 && (
+        <ConfirmButton
+          label="Pin"
+          describedLabel={`Pin ${peer.id}`}
+          title={`Which stage may ${peer.id} compute?`}
+          text="The next plan follows this as far as memory allows; nothing moves before. Preview a new plan to see it."
+          confirm="Set it"
+          choice={{ label: "It computes", options: peer.pins }}
+          onConfirm={(_, stage) => onPin(peer.id, stage)}
+        />
+      )}
+    </td>
   );
 }
 
@@ -209,17 +234,17 @@ export function JoinPanel({ link, onCopy }: { link: string; onCopy: (link: strin
         <input id="join-link" readOnly value={link} onFocus={(event) => event.currentTarget.select()} />
         <button type="button" onClick={() => onCopy(link)}>Copy</button>
       </p>
-      <QrCode text={link} />
+      <QrCode text={link} of="the join link" />
     </section>
   );
 }
 
 /** One path, dark on white in both themes: scanners expect it so. */
-function QrCode({ text }: { text: string }) {
+export function QrCode({ text, of }: { text: string; of: string }) {
   const { data, size } = encode(text, { ecc: "M", border: 3 });
   const path = data.flatMap((row, y) => row.map((dark, x) => dark ? `M${x} ${y}h1v1h-1z` : "")).join("");
   return (
-    <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" aria-label="QR code of the join link">
+    <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" aria-label={`QR code of ${of}`}>
       <rect width={size} height={size} fill="#fff" />
       <path d={path} fill="#000" shape-rendering="crispEdges" />
     </svg>

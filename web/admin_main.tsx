@@ -6,9 +6,11 @@ import { effect, signal } from "@preact/signals";
 import { render } from "preact";
 import { Admin, type AdminActions } from "./admin.tsx";
 import { Api, baseOf, refusalFrom, tokenOf } from "./api.ts";
+import { GenerateSlot } from "./generate_slot.tsx";
 import { poll } from "./pace.ts";
 import type { RunStatus } from "../peer/wire/status.ts";
 import { type AdminModel, adminScreen } from "./view_model_admin.ts";
+import { stayOrder } from "./view_model_people.ts";
 
 /** The browser needs the object's address until it has begun the download. */
 const RELEASE_AFTER_MS = 60_000;
@@ -17,8 +19,8 @@ const RELEASE_AFTER_MS = 60_000;
 const OPS_MANY = 4_000;
 const MANY_EVERY_MS = 10_000;
 
-/** Who came in with an invitation is no matter of seconds. */
-const INVITATIONS_EVERY_MS = 5_000;
+/** Who came in with an invitation, or is kept out, is no matter of seconds. */
+const PEOPLE_EVERY_MS = 5_000;
 
 /** Long enough to read a sentence twice. */
 const NOTE_SHOWN_MS = 8000;
@@ -27,7 +29,7 @@ const token = tokenOf(location.hash);
 const api = new Api(token, baseOf(location.href));
 const model = signal<AdminModel>({ status: null, refusal: null, note: "", trace: null, held: false });
 let tracedAt = -Infinity;
-let invitedAt = -Infinity;
+let peopleAskedAt = -Infinity;
 
 function learn(part: Partial<AdminModel>): void {
   model.value = { ...model.value, ...part };
@@ -39,7 +41,7 @@ async function ask(): Promise<"ok" | "failed" | "stop"> {
     learn({ status, refusal: null });
     await askTrace(status);
     // The run is on the page without them, too.
-    if (performance.now() - invitedAt > INVITATIONS_EVERY_MS) await askInvitations().catch(() => {});
+    if (performance.now() - peopleAskedAt > PEOPLE_EVERY_MS) await askPeople().catch(() => {});
     return "ok";
   } catch (error) {
     const refusal = refusalFrom(error);
@@ -58,9 +60,12 @@ async function askTrace({ lastStep }: RunStatus): Promise<void> {
   learn({ trace: await api.trace() });
 }
 
-async function askInvitations(): Promise<void> {
-  invitedAt = performance.now();
-  learn({ invitations: await api.invitations(), now: Date.now() });
+/** Who may come in, who is kept out, who steers. */
+async function askPeople(): Promise<void> {
+  peopleAskedAt = performance.now();
+  const lists = [api.invitations(), api.bans(), api.organizers()] as const;
+  const [invitations, bans, organizers] = await Promise.all(lists);
+  learn({ invitations, bans, organizers, now: Date.now() });
 }
 
 /** Shows a sentence for a while, unless another one takes its place. */
@@ -136,18 +141,29 @@ const actions: AdminActions = {
   resume: () => void order("Resuming.", () => api.control("resume")),
   stop: () => void order("Stopping.", () => api.control("stop")),
   drain: (peer) => void order(`${peer} goes once others hold what it holds.`, () => api.drain(peer)),
-  evict: (peer, reason) => void order(`${peer} was removed.`, () => api.evict(peer, reason)),
+  evict: (peer, reason, stay) =>
+    void order(`${peer} was removed.`, () => api.evict(peer, reason, stayOrder(stay)).then(askPeople)),
+  pin: (peer, stage) =>
+    void order(
+      stage === "any" ? `${peer} may compute any stage.` : `${peer} is pinned from the next plan on.`,
+      () => api.pin(peer, stage === "any" ? null : Number(stage)),
+    ),
+  lift: (ban) => void order("It may come in again.", () => api.lift(ban).then(askPeople)),
+  nameOrganizer: (name) =>
+    void order(`${name} has an admin link.`, () => api.nameOrganizer(name).then(askPeople)),
+  withdrawOrganizer: (id) =>
+    void order("The link is withdrawn.", () => api.withdrawOrganizer(id).then(askPeople)),
   change: (step, set) => void order(`Changed from step ${step} on.`, () => api.change(step, set)),
   stopAt: (step) => void order(`The run ends after step ${step}.`, () => api.stopAt(step)),
   verify: (checkpoint) => void order(`${checkpoint} is whole.`, () => api.verify(checkpoint)),
   rollBack: (checkpoint) => void order(`Back to ${checkpoint}.`, () => api.rollBack(checkpoint)),
   remove: (checkpoint) => void order(`${checkpoint} is deleted.`, () => api.remove(checkpoint)),
-  invite: (what) => void order("Invitation made.", () => api.makeInvitation(what).then(askInvitations)),
-  withdraw: (id) => void order(`${id} is withdrawn.`, () => api.withdraw(id).then(askInvitations)),
+  invite: (what) => void order("Invitation made.", () => api.makeInvitation(what).then(askPeople)),
+  withdraw: (id) => void order(`${id} is withdrawn.`, () => api.withdraw(id).then(askPeople)),
   openPublic: (open) =>
     void order(
       `The public link is ${open ? "open" : "closed"}.`,
-      () => api.openPublic(open).then(askInvitations),
+      () => api.openPublic(open).then(askPeople),
     ),
   download: (checkpoint, file) => void order(`${file} is downloaded.`, () => download(checkpoint, file)),
   exportAs: (checkpoint, format, dtype) =>
@@ -167,7 +183,8 @@ function begin(): void {
 }
 
 function App() {
-  return <Admin screen={adminScreen(model.value)} actions={actions} />;
+  const tryIt = <GenerateSlot base={baseOf(location.href)} token={token} announce={say} />;
+  return <Admin screen={adminScreen(model.value)} actions={actions} tryIt={tryIt} />;
 }
 
 render(<App />, document.getElementById("app") as HTMLElement);

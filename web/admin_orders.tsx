@@ -3,6 +3,7 @@
 /** @jsxRuntime automatic */
 /** @jsxImportSource preact */
 import { useSignal } from "@preact/signals";
+import { QrCode } from "./admin_lists.tsx";
 import { ConfirmButton } from "./confirm.tsx";
 import { ToneIcon } from "./parts.tsx";
 import type { ChangeableKey } from "../peer/wire/changes.ts";
@@ -174,6 +175,12 @@ export function InvitationList({ view, actions }: { view: InvitationsView | null
                   onConfirm={() => actions.withdraw(row.id)}
                 />
               </p>
+              {row.usable && (
+                <details>
+                  <summary aria-label={`QR code of invitation ${row.id}`}>QR code</summary>
+                  <QrCode text={row.link} of={`invitation ${row.id}`} />
+                </details>
+              )}
             </li>
           ))}
         </ul>

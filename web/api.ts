@@ -1,7 +1,7 @@
 // The coordinator's JSON interface as the pages use it. Not a cache and not a poller.
 // Every failure leaves as a ShoalError with the coordinator's code, or "offline" when no answer came at all.
 import { type ErrorCode, messageOf, ShoalError } from "../peer/wire/errors.ts";
-import type { Invitations } from "../peer/wire/invitations.ts";
+import type { BanStatus, Invitations, OrganizerList } from "../peer/wire/invitations.ts";
 import type { Invite, ReplanPreview, RunStatus, StepTrace } from "../peer/wire/status.ts";
 
 /** A coordinator that takes longer is as good as offline for a page that polls every second. */
@@ -41,9 +41,34 @@ export class Api {
     await this.#post("/api/control", { action: "stop", step });
   }
 
-  /** `reason` is told to the peer's owner; empty: none. */
-  async evict(peer: string, reason = ""): Promise<void> {
-    await this.#post("/api/evict", reason === "" ? { peer } : { peer, reason });
+  /** `reason` is told to the peer's owner; empty: none. `stay`: for how long it is kept out, if at all. */
+  async evict(peer: string, reason = "", stay: { minutes?: number; ban?: boolean } = {}): Promise<void> {
+    await this.#post("/api/evict", { peer, ...(reason === "" ? {} : { reason }), ...stay });
+  }
+
+  async bans(): Promise<BanStatus[]> {
+    return await (await this.#call("/api/bans")).json() as BanStatus[];
+  }
+
+  async lift(ban: string): Promise<void> {
+    await this.#call(`/api/bans/${encodeURIComponent(ban)}`, { method: "DELETE" });
+  }
+
+  async organizers(): Promise<OrganizerList> {
+    return await (await this.#call("/api/organizers")).json() as OrganizerList;
+  }
+
+  async nameOrganizer(name: string): Promise<void> {
+    await this.#post("/api/organizers", { name });
+  }
+
+  async withdrawOrganizer(id: string): Promise<void> {
+    await this.#call(`/api/organizers/${encodeURIComponent(id)}`, { method: "DELETE" });
+  }
+
+  /** `stage` is counted from 1; null: it may compute any again. */
+  async pin(peer: string, stage: number | null): Promise<void> {
+    await this.#post("/api/pin", { peer, stage });
   }
 
   async drain(peer: string): Promise<void> {

@@ -14,7 +14,9 @@ export interface ConfirmButtonProps {
   confirm: string;
   /** Asks for a few words too; they are handed on. */
   field?: string;
-  onConfirm: (words: string) => void;
+  /** Asks for one of these too; the first is taken unless another is. */
+  choice?: { label: string; options: { value: string; text: string }[] };
+  onConfirm: (words: string, chosen: string) => void;
 }
 
 export function ConfirmButton(props: ConfirmButtonProps) {
@@ -33,10 +35,11 @@ function ConfirmDialog(props: ConfirmButtonProps & { onClose: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
   const words = useSignal("");
+  const chosen = useSignal(props.choice?.options[0]?.value ?? "");
   useEffect(() => dialog.current?.showModal(), []);
   function confirm(): void {
     dialog.current?.close();
-    props.onConfirm(words.value.trim());
+    props.onConfirm(words.value.trim(), chosen.value);
   }
   return (
     <dialog
@@ -56,6 +59,14 @@ function ConfirmDialog(props: ConfirmButtonProps & { onClose: () => void }) {
             autocomplete="off"
             onInput={(event) => (words.value = event.currentTarget.value)}
           />
+        </label>
+      )}
+      {props.choice !== undefined && (
+        <label class="asked">
+          {props.choice.label}
+          <select value={chosen.value} onChange={(event) => (chosen.value = event.currentTarget.value)}>
+            {props.choice.options.map((it) => <option key={it.value} value={it.value}>{it.text}</option>)}
+          </select>
         </label>
       )}
       <p class="actions">

@@ -10,6 +10,7 @@ import {
   NameField,
   WithdrawButton,
 } from "./contributor_limits.tsx";
+import type { ComponentChildren } from "preact";
 import { Curve } from "./curve.tsx";
 import { Badge, Facts, Fish, Frame, LoadingScreen, NoticeScreen, Ruler, Sample, ToneIcon } from "./parts.tsx";
 import type { LiveView, NoticeView, TabScreen, WelcomeView } from "./view_model_tab.ts";
@@ -22,24 +23,36 @@ export interface ContributorActions extends LimitActions, Record<VerbId, () => v
   again(): void;
 }
 
-export function Contributor({ screen, actions }: { screen: TabScreen; actions: ContributorActions }) {
+interface ContributorProps {
+  screen: TabScreen;
+  actions: ContributorActions;
+  /** What tries the model, where everybody may; it is bound elsewhere. */
+  tryIt?: ComponentChildren;
+}
+
+export function Contributor({ screen, actions, tryIt }: ContributorProps) {
   return (
     <Frame wide={screen.kind === "live"} announce={screen.announce}>
-      <Screen screen={screen} actions={actions} />
+      <Screen screen={screen} actions={actions} tryIt={tryIt} />
     </Frame>
   );
 }
 
-function Screen({ screen, actions }: { screen: TabScreen; actions: ContributorActions }) {
+function Screen({ screen, actions, tryIt }: ContributorProps) {
   switch (screen.kind) {
     case "loading":
       return <LoadingScreen title={screen.title} />;
     case "welcome":
       return <Welcome view={screen} actions={actions} />;
     case "notice":
-      return <TabNotice view={screen} actions={actions} />;
+      return (
+        <>
+          <TabNotice view={screen} actions={actions} />
+          {tryIt}
+        </>
+      );
     case "live":
-      return <Live view={screen} actions={actions} />;
+      return <Live view={screen} actions={actions} tryIt={tryIt} />;
   }
 }
 
@@ -98,7 +111,7 @@ function Welcome({ view, actions }: { view: WelcomeView; actions: ContributorAct
   );
 }
 
-function Live({ view, actions }: { view: LiveView; actions: ContributorActions }) {
+function Live({ view, actions, tryIt }: Omit<ContributorProps, "screen"> & { view: LiveView }) {
   return (
     <div class="live">
       <section class="situation">
@@ -133,6 +146,7 @@ function Live({ view, actions }: { view: LiveView; actions: ContributorActions }
         <GivenPanel view={view} actions={actions} />
       </div>
       {view.sample && <Sample sample={view.sample} />}
+      {tryIt}
     </div>
   );
 }

@@ -8,6 +8,7 @@ import { Api, baseOf, tokenOf } from "./api.ts";
 import { Contributor, type ContributorActions } from "./contributor.tsx";
 import { Desk } from "./contributor_desk.ts";
 import { diagnostics } from "./contributor_diagnostics.ts";
+import { GenerateSlot } from "./generate_slot.tsx";
 import { Kept } from "./contributor_kept.ts";
 import { tabScreen } from "./view_model_tab.ts";
 
@@ -54,7 +55,14 @@ function listen(): void {
 }
 
 function App() {
-  return <Contributor screen={tabScreen(desk.model.value)} actions={actions} />;
+  const tryIt = desk.model.value.invite?.text === true && (
+    <GenerateSlot
+      base={base}
+      token={token}
+      announce={(text) => desk.say(text)}
+    />
+  );
+  return <Contributor screen={tabScreen(desk.model.value)} actions={actions} tryIt={tryIt} />;
 }
 
 render(<App />, document.getElementById("app") as HTMLElement);

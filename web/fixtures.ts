@@ -3,11 +3,13 @@
 import type { RunStatus } from "../peer/wire/status.ts";
 import { losses, status } from "./fixtures_data.ts";
 import { measuredStatus, tracedFirst, tracedMany, tracedTwice, tracedUsual } from "./fixtures_measured.ts";
-import { invited, ordered } from "./fixtures_orders.ts";
+import { invited, invitedByAnother, ordered } from "./fixtures_orders.ts";
 import { atRisk, learning, recovering, rolledBack, safe } from "./fixtures_recovery.ts";
 import { admin, board, type Fixture } from "./fixtures_kinds.ts";
+import { generating } from "./fixtures_generate.ts";
 import { runs } from "./fixtures_runs.ts";
 import { plans } from "./fixtures_plan.ts";
+import { corpora } from "./fixtures_corpora.ts";
 import { contributor } from "./fixtures_tab.ts";
 
 const empty: Partial<RunStatus> = {
@@ -45,6 +47,7 @@ const boards: Fixture[] = [
   board("traced-many", measuredStatus, tracedMany),
   board("traced-twice", measuredStatus, tracedTwice),
   board("ordered", ordered, invited),
+  board("ordered-by-another", ordered, invitedByAnother),
   board("safe", safe),
   board("at-risk", atRisk),
   board("learning", learning),
@@ -73,4 +76,6 @@ export const fixtures: readonly Fixture[] = [
   ...boards,
   ...plans,
   ...runs,
+  ...corpora,
+  ...generating,
 ];

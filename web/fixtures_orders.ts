@@ -1,5 +1,5 @@
 // A run that the organizer has changed, with invitations and everything that deserves an alert. Pure and fixed.
-import type { Invitations } from "../peer/wire/invitations.ts";
+import type { BanStatus, Invitations, OrganizerList } from "../peer/wire/invitations.ts";
 import type { RunStatus } from "../peer/wire/status.ts";
 import { losses, status } from "./fixtures_data.ts";
 import type { AdminModel } from "./view_model_admin.ts";
@@ -29,6 +29,8 @@ const invitations: Invitations = {
 export const ordered: Partial<RunStatus> = {
   losses: [...losses(status.step - 1), { step: status.step, train: 4.2 }],
   trainLoss: 4.2,
+  peers: status.peers.map((peer) => peer.id === "tab-c377" ? { ...peer, pin: 2 } : peer),
+  disk: { freeBytes: 61_000_000, sizeBytes: 64_000_000_000, low: true },
   pace: { sinceCommitMs: 41_000, stepMs: 640 },
   stepsAtRisk: 41,
   safety: status.safety.map((stage, i) =>
@@ -40,4 +42,20 @@ export const ordered: Partial<RunStatus> = {
   ],
 };
 
-export const invited: Partial<AdminModel> = { invitations, now: NOW };
+const bans: BanStatus[] = [
+  { id: "b1", peer: "tab-a001", reason: "", until: null, by: "the organizer" },
+  { id: "b2", peer: "tab-6bd0", reason: "not of this class", until: NOW + 25 * 60_000, by: "Ada" },
+];
+
+const organizers: OrganizerList = {
+  ...{ you: "the organizer", first: true },
+  organizers: [{ id: "o1", name: "Ada", link: "https://shoal.example/admin#qP7sD2fG9hJ4kL6zX8cV1b" }],
+};
+
+export const invited: Partial<AdminModel> = { invitations, bans, organizers, now: NOW };
+
+/** As somebody sees it who was named. */
+export const invitedByAnother: Partial<AdminModel> = {
+  ...{ invitations: { open: true, invitations: [] }, bans: [], now: NOW },
+  organizers: { you: "Ada", first: false, organizers: [{ id: "o1", name: "Ada" }] },
+};

@@ -4,10 +4,16 @@
 /** @jsxImportSource preact */
 import { Admin, type AdminActions } from "./admin.tsx";
 import { Contributor, type ContributorActions } from "./contributor.tsx";
+import { Corpora, type CorporaActions } from "./corpora.tsx";
 import type { Fixture } from "./fixtures_kinds.ts";
+import { Generate, type GenerateActions } from "./generate.tsx";
+import { TryPanel } from "./generate_slot.tsx";
+import { Frame } from "./parts.tsx";
 import { Runs, type RunsActions } from "./runs.tsx";
 import { type CreateActions, CreateForm } from "./runs_create.tsx";
 import { adminScreen } from "./view_model_admin.ts";
+import { corporaView } from "./view_model_corpora.ts";
+import { generateView } from "./view_model_generate.ts";
 import { runsScreen } from "./view_model_runs.ts";
 import { tabScreen } from "./view_model_tab.ts";
 
@@ -36,7 +42,12 @@ const adminActions: AdminActions = {
   resume: pressed("resume"),
   stop: pressed("stop"),
   drain: (peer) => pressed(`drain ${peer}`)(),
-  evict: (peer, reason) => pressed(`evict ${peer}${reason === "" ? "" : `: ${reason}`}`)(),
+  evict: (peer, reason, stay) =>
+    pressed(`evict ${peer}${reason === "" ? "" : `: ${reason}`}${stay === "at once" ? "" : `, ${stay}`}`)(),
+  pin: (peer, stage) => pressed(`pin ${peer} ${stage}`)(),
+  lift: (ban) => pressed(`lift ${ban}`)(),
+  nameOrganizer: (name) => pressed(`name organizer ${name}`)(),
+  withdrawOrganizer: (id) => pressed(`withdraw organizer ${id}`)(),
   change: (step, set) => pressed(`change ${step} ${JSON.stringify(set)}`)(),
   stopAt: (step) => pressed(`stop at ${step}`)(),
   verify: (checkpoint) => pressed(`verify ${checkpoint}`)(),
@@ -72,12 +83,43 @@ const createActions: CreateActions = {
   cancel: pressed("cancel"),
 };
 
+const generateActions: GenerateActions = {
+  type: (part) => pressed(`type ${JSON.stringify(part)}`)(),
+  send: pressed("write"),
+  stop: pressed("stop writing"),
+};
+
+const corporaActions: CorporaActions = {
+  choose: (file) => pressed(`choose ${file.name}`)(),
+  chooseTokenizer: (file) => pressed(`choose tokenizer ${file.name}`)(),
+  learn: (part) => pressed(`learn ${JSON.stringify(part)}`)(),
+  send: pressed("send the text"),
+  cancel: pressed("another file"),
+  remove: (id) => pressed(`remove text ${id}`)(),
+};
+
 export function Drawn({ fixture }: { fixture: Fixture }) {
   switch (fixture.page) {
     case "contributor":
       return <Contributor screen={tabScreen(fixture.model)} actions={tabActions} />;
     case "admin":
       return <Admin screen={adminScreen(fixture.model)} actions={adminActions} />;
+    case "generate":
+      return (
+        <Frame wide announce="">
+          <h1>The run</h1>
+          <TryPanel>
+            <Generate view={generateView(fixture.model)} actions={generateActions} />
+          </TryPanel>
+        </Frame>
+      );
+    case "corpora":
+      return (
+        <Frame wide announce="">
+          <h1>Runs</h1>
+          <Corpora view={corporaView(fixture.model)} actions={corporaActions} />
+        </Frame>
+      );
     case "runs":
       return (
         <Runs screen={runsScreen(fixture.model)} actions={runsActions}>
@@ -93,6 +135,10 @@ export function titleOf(fixture: Fixture): string {
       return tabScreen(fixture.model).documentTitle;
     case "admin":
       return adminScreen(fixture.model).documentTitle;
+    case "generate":
+      return "Try the model · Shoal";
+    case "corpora":
+      return "Texts · Shoal";
     case "runs":
       return runsScreen(fixture.model).documentTitle;
   }

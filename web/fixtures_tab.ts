@@ -144,6 +144,14 @@ const over: Fixture[] = [
     phase("kicked", { ...fresh, reason: "the run takes at most 64 peers", code: "run-full" }),
   ),
   named(
+    "banned",
+    phase("kicked", {
+      ...fresh,
+      reason: "this computer was put out by the organizer and is kept out for 25 minutes more: wrong class",
+      code: "banned",
+    }),
+  ),
+  named(
     "out-of-memory",
     phase("kicked", {
       ...{ reason: "stage 2 needs 1.9 GB, the adapter allows buffers of 256 MB", code: "out-of-memory" },

@@ -9,7 +9,7 @@ import type {
   RunStatus,
   StepTrace,
 } from "../peer/wire/status.ts";
-import type { Invitations } from "../peer/wire/invitations.ts";
+import type { BanStatus, Invitations, OrganizerList } from "../peer/wire/invitations.ts";
 import type { StageTimes } from "../peer/wire/measures.ts";
 import { bytes, clock, count, duration, loss, magnitude, percent, plural, significant } from "./format.ts";
 import { type CurveView, curveView } from "./view_model_curve.ts";
@@ -23,6 +23,7 @@ import {
   type OrdersView,
   ordersView,
 } from "./view_model_orders.ts";
+import { type PeopleView, peopleView } from "./view_model_people.ts";
 import { type PlanView, planView, type Replan } from "./view_model_plan.ts";
 import { type PipelineView, pipelineView } from "./view_model_pipeline.ts";
 import { type RecoveryView, recoveryView } from "./view_model_recovery.ts";
@@ -46,6 +47,9 @@ export interface AdminModel {
   trace?: StepTrace | null;
   /** Private ways in; absent or null until they are known. */
   invitations?: Invitations | null;
+  /** Who is kept out, and who steers; absent or null until they are known. */
+  bans?: BanStatus[] | null;
+  organizers?: OrganizerList | null;
   /** The page's clock, ms since 1970; absent: what is there now. */
   now?: number;
   /** The reader wants that step to stay. */
@@ -77,6 +81,10 @@ export interface PeerRow {
   loss: string;
   /** What the organizer reads before removing it. */
   removal: string;
+  /** "pinned to stage 2"; empty if it may compute any. */
+  pinned: string;
+  /** Stages that it could be pinned to, and "any". */
+  pins: { value: string; text: string }[];
 }
 
 export interface BoardView {
@@ -88,6 +96,7 @@ export interface BoardView {
   /** What a change is compared with. */
   current: Pick<RunStatus, "config" | "step">;
   invitations: InvitationsView | null;
+  people: PeopleView | null;
   /** Outcome of the last order, to be seen for a while. */
   note: string;
   title: string;
@@ -155,6 +164,7 @@ function board(status: RunStatus, model: AdminModel): AdminScreen {
     orders: ordersView(status),
     current: { config: status.config, step: status.step },
     invitations: invitationsView(model.invitations ?? null, model.now ?? 0),
+    people: peopleView(model.bans ?? null, model.organizers ?? null, model.now ?? 0),
     note: model.note,
     title: status.runName,
     subtitle: subtitleOf(status),
@@ -171,7 +181,7 @@ function board(status: RunStatus, model: AdminModel): AdminScreen {
     gantt: ganttView(model.trace ?? null),
     held: model.held ?? false,
     recovery: recoveryView(status),
-    peers: status.peers.map(peerRow),
+    peers: status.peers.map((peer) => peerRow(peer, status.stages.length)),
     events: eventRows(status.events),
     checkpoints: status.checkpoints.map((it) => checkpointRow(it, status)).reverse(),
     joinLink: status.joinLink,
@@ -238,7 +248,7 @@ function runtimeText(runtime: string): string {
   return runtime === "tab" ? "browser tab" : runtime === "deno" ? "Deno process" : runtime;
 }
 
-function peerRow(peer: PeerStatus): PeerRow {
+function peerRow(peer: PeerStatus, stages: number): PeerRow {
   return {
     id: peer.id,
     runtime: [...(peer.name ? [`“${peer.name}”`] : []), runtimeText(peer.runtime)].join(", "),
@@ -255,7 +265,17 @@ function peerRow(peer: PeerStatus): PeerRow {
     kept: peer.retainedBytes > 0 ? `keeps ${bytes(peer.retainedBytes)}` : "",
     loss: peer.stepsAtRisk === 0 ? "nothing lost" : `${plural(peer.stepsAtRisk, "step")} done again`,
     removal: removalOf(peer),
+    pinned: peer.pin === undefined ? "" : `pinned to stage ${peer.pin + 1}`,
+    pins: pinsFor(peer, stages),
   };
+}
+
+/** What holds now stands first, so that looking changes nothing. */
+function pinsFor({ pin }: PeerStatus, stages: number): PeerRow["pins"] {
+  const any = { value: "any", text: "any stage" };
+  const each = Array.from({ length: stages }, (_, i) => ({ value: String(i + 1), text: `stage ${i + 1}` }));
+  const now = pin === undefined ? any : each[pin];
+  return now === undefined ? [any, ...each] : [now, ...[any, ...each].filter((it) => it !== now)];
 }
 
 function operationsOf({ ops = [] }: PeerStatus): PeerRow["operations"] {

@@ -171,3 +171,12 @@ Deno.test("a computer that was given a name is listed with it", function test() 
   const rows = board({ peers: [{ ...first!, name: "Ada’s laptop" }, second!] }).peers;
   assert.deepEqual(rows.map(({ runtime }) => runtime), ["“Ada’s laptop”, browser tab", "Deno process"]);
 });
+
+Deno.test("a pinned computer is listed with its stage, and what holds now is offered first", function test() {
+  const peers = status.peers.slice(0, 2).map((peer, i) => i === 0 ? { ...peer, pin: 2 } : peer);
+  const [pinned, free] = board({ peers }).peers;
+  assert.equal(pinned?.pinned, "pinned to stage 3");
+  assert.deepEqual(pinned?.pins.map(({ value }) => value), ["3", "any", "1", "2", "4"]);
+  assert.equal(free?.pinned, "");
+  assert.deepEqual(free?.pins.map(({ value }) => value), ["any", "1", "2", "3", "4"]);
+});

@@ -113,7 +113,7 @@ const LABELS: Partial<Record<Key, Label>> = {
   sample_chars: { label: "Length of samples" },
   seed: { label: "Seed" },
   n_stage: { label: "Stages", help: "0: the planner decides." },
-  schedule: { label: "Schedule" },
+  schedule: { label: "Schedule", help: "2bw is asynchronous: gradients come from weights one step old." },
   dtype: { label: "Numbers in memory" },
   codec_forward: { label: "Activations on the way" },
   codec_backward: { label: "Gradients on the way" },

@@ -49,6 +49,13 @@ const BY_CODE: Record<string, Text> = {
     remedy: "The others carry on without it. You can join again; if it happens twice, ask {operator} why.",
     button: "Join again",
   },
+  banned: {
+    tone: "bad",
+    title: "This computer is kept out of the run",
+    fallback: "The organizer put this computer out and does not let it come back.",
+    remedy: "The others carry on without it. If that is a mistake, {operator} can lift it.",
+    button: "Try again",
+  },
   offline: {
     tone: "warn",
     title: "The coordinator does not answer",

@@ -9,6 +9,7 @@ const CODES = [
   "wrong-version",
   "run-full",
   "kicked",
+  "banned",
   "offline",
   "device-lost",
   "out-of-memory",

@@ -4,7 +4,8 @@ import { CHANGEABLE_KEYS, type ChangeableKey, type ConfigChange } from "../peer/
 import type { Invitations, InvitationStatus } from "../peer/wire/invitations.ts";
 import type { RunConfig } from "../peer/wire/run.ts";
 import type { RunStatus } from "../peer/wire/status.ts";
-import { count, duration, loss, plural } from "./format.ts";
+import { bytes, count, duration, loss, plural } from "./format.ts";
+import { scheduleWarning } from "./schedule_words.ts";
 import type { Tone } from "./view_model_notice.ts";
 
 /** A commit that is this many times later than usual is worth a word, and never within the first seconds. */
@@ -36,7 +37,7 @@ export interface OrdersView {
 
 /** What deserves the organizer's eye now; the worst first. */
 export function alertsOf(status: RunStatus): Alert[] {
-  return [...lossAlerts(status), ...stallAlerts(status), ...holderAlerts(status)];
+  return [...lossAlerts(status), ...stallAlerts(status), ...holderAlerts(status), ...diskAlerts(status)];
 }
 
 function lossAlerts({ losses }: RunStatus): Alert[] {
@@ -73,6 +74,17 @@ function holderAlerts({ safety, state }: RunStatus): Alert[] {
   if (alone.length === 0) return [];
   const which = alone.length === 1 ? `Stage ${alone[0]} has` : `Stages ${alone.join(", ")} have`;
   return [{ tone: "warn", text: `${which} one holder left.` }];
+}
+
+function diskAlerts({ disk, checkpoints }: RunStatus): Alert[] {
+  if (disk === undefined || !disk.low) return [];
+  const size = checkpoints.at(-1)?.bytes ?? 0;
+  const room = Math.floor(disk.freeBytes / size);
+  const holds = size === 0 ? "" : `, room for ${plural(room, "more checkpoint")}`;
+  const text =
+    `The coordinator’s disk is nearly full: ${bytes(disk.freeBytes)} of ${bytes(disk.sizeBytes)} left` +
+    `${holds}. Delete checkpoints, or free space.`;
+  return [{ tone: "bad", text }];
 }
 
 export function ordersView(status: RunStatus): OrdersView {
@@ -116,9 +128,11 @@ export function draftView(draft: Draft, { config, step }: Pick<RunStatus, "confi
     return { ok: false, text: "The step is a whole number." };
   }
   const counts = Math.max(from, step + 1);
-  const text =
+  const change =
     `${draft.key} ${shown(now)} → ${shown(value)} from step ${count(counts)} on; the layers are dealt out ` +
     "anew then.";
+  const warning = draft.key === "schedule" ? scheduleWarning(value) : null;
+  const text = warning === null ? change : `${change} ${warning}`;
   return { ok: true, step: counts, set: { [draft.key]: value }, text };
 }
 
@@ -140,6 +154,8 @@ export interface InvitationRow {
   state: string;
   tone: Tone;
   link: string;
+  /** Whether the link still lets somebody in, now or once there is a seat. */
+  usable: boolean;
 }
 
 export interface InvitationsView {
@@ -161,7 +177,7 @@ function invitationRow(invite: InvitationStatus, now: number): InvitationRow {
   const end = over ? "ended" : `ends in ${duration(expiresAt - now)}`;
   const seat = `${peers.length} of ${plural(seats, "computer")} in`;
   return {
-    ...{ id, link },
+    ...{ id, link, usable: !over },
     title: note === "" ? id : `${note} (${id})`,
     state: `${seat}, ${end}`,
     tone: over ? "bad" : peers.length >= seats ? "info" : "good",

@@ -21,6 +21,9 @@ Deno.test("orders: a change is shown with its difference and the step it counts 
   assert.ok(past.ok && past.step === status.step + 1, "the past cannot be changed");
   const word = draft("1f1b", "400", "schedule");
   assert.ok(word.ok && word.set.schedule === "1f1b");
+  assert.ok(!word.text.includes("weights"));
+  const delayed = draft("2bw", "400", "schedule");
+  assert.match(delayed.text, /anew then\. 2bw is asynchronous: .* one step old/);
   const flag = draft("false", "400", "shadows");
   assert.ok(flag.ok && flag.set.shadows === false);
 });
@@ -56,10 +59,11 @@ Deno.test("orders: changes stand with what they were, those in force and those t
 Deno.test("alerts: none while all is well; a jump, a number that is none, a stall and a lone holder are told", () => {
   assert.deepEqual(alerts({}), []);
   const all = alerts(ordered);
-  assert.equal(all.length, 3);
+  assert.equal(all.length, 4);
   assert.match(all[0]!, /^warn: The loss has jumped to 4.2/);
   assert.match(all[1]!, /^warn: No step for 41 s; one usually takes 640 ms/);
   assert.match(all[2]!, /^warn: Stage 3 has one holder left/);
+  assert.match(all[3]!, /^bad: The coordinator’s disk is nearly full/);
   const [nan] = alerts({ losses: [...losses(30), { step: 31, train: NaN }] });
   assert.match(nan!, /^bad: The loss at step 31 is not a number: go back to a checkpoint/);
 });
@@ -80,4 +84,16 @@ Deno.test("invitations: the newest first, with who is in and how long it lasts",
     ["row 3 (i1)", "1 of 3 computers in, ends in 5 h 0 min", "good"],
   ]);
   assert.equal(invitationsView(null, 0), null);
+});
+
+Deno.test("alerts: a disk that is nearly full says how much is left and for how many checkpoints", () => {
+  const disk = { freeBytes: 61e6, sizeBytes: 64e9, low: true };
+  const told =
+    "bad: The coordinator’s disk is nearly full: 61 MB of 64 GB left, room for 2 more checkpoints. " +
+    "Delete checkpoints, or free space.";
+  assert.ok(alerts({ disk }).includes(told), alerts({ disk }).join());
+  assert.ok(alerts({ disk, checkpoints: [] }).some((text) => /64 GB left\. Delete/.test(text)));
+  const nearlyFull = /nearly full/;
+  assert.ok(!alerts({ disk: { ...disk, low: false } }).some((text) => nearlyFull.test(text)));
+  assert.ok(!alerts({}).some((text) => nearlyFull.test(text)));
 });

@@ -2,6 +2,7 @@
 // plan. Pure; draws and fetches nothing. What must stay true: nothing is offered to be applied that would change nothing.
 import type { PlanStage, PlanStatus, PlanTransfer, ReplanPreview, RunStatus } from "../peer/wire/status.ts";
 import { bytes, count, duration, layers, NOT_YET, percent, plural } from "./format.ts";
+import { scheduleWarning } from "./schedule_words.ts";
 import type { Tone } from "./view_model_notice.ts";
 import type { Fact } from "./view_model_tab.ts";
 
@@ -81,11 +82,15 @@ export function planView(status: RunStatus, replan: Replan | null): PlanView | n
 
 function factsOf({ schedule, seconds, bubble, spares }: PlanStatus): Fact[] {
   return [
-    { label: "Order within a step", value: schedule },
+    { label: "Order within a step", value: orderOf(schedule) },
     { label: "A step should take", value: step(seconds) },
     { label: "Computers wait", value: bubble === null ? NOT_YET : `${percent(bubble, 1)} of it` },
     { label: "Without a part", value: spares.length === 0 ? "nobody" : spares.join(", ") },
   ];
+}
+
+function orderOf(schedule: string): string {
+  return scheduleWarning(schedule) === null ? schedule : `${schedule}, asynchronous: weights one step old`;
 }
 
 function step(seconds: number | null): string {

@@ -4,12 +4,12 @@ import { dirname, join, resolve } from "node:path";
 import { readConfig } from "../../peer/model/config.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import type { RunConfig } from "../../peer/wire/run.ts";
-import { type CoordinatorOptions, startCoordinator } from "../main.ts";
+import { type Coordinator, type CoordinatorOptions, startCoordinator } from "../main.ts";
 import { processCorpusProgress } from "./corpus_progress.ts";
 import { planResume, refuseUnfinished } from "./resume_plan.ts";
-import { listenForInterrupts } from "./interrupts.ts";
+import { aborted, listenForInterrupts } from "./interrupts.ts";
 import { folderName, integerFlag, positional, type VerbOptions } from "./options.ts";
-import { processReporter } from "./report.ts";
+import { processReporter, type Reporter } from "./report.ts";
 import { repositoryRoot } from "./root.ts";
 import { lookAtRunLog } from "../store/run_log.ts";
 
@@ -66,6 +66,7 @@ function runOptions({ flags, ...rest }: VerbOptions, config: RunConfig, folder?:
     runName,
     webRoot: join(repositoryRoot, "web", "dist"),
     ...(flags.public_url === undefined ? {} : { publicUrl: flags.public_url }),
+    ...(flags.public_text === undefined ? {} : { publicText: true }),
   };
 }
 
@@ -91,6 +92,21 @@ async function fileConfig(path: string | undefined): Promise<Record<string, unkn
 /** After an interrupt: one step, one evaluation and one checkpoint; peers that hang must not hold the end up for ever. */
 const LAST_CHECKPOINT_MS = 60_000;
 
+/** Ends a run whose operator wants to go, or says how it goes on if the checkpoint does not come. */
+export async function endWithCheckpoint(coordinator: Coordinator, reporter: Reporter): Promise<void> {
+  reporter.note("finishing the step and writing a checkpoint; press Ctrl-C again to end at once");
+  coordinator.shell.feed({ type: "admin", action: "stop" });
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise((resolve) => timer = setTimeout(resolve, LAST_CHECKPOINT_MS));
+  await Promise.race([coordinator.done, late]);
+  clearTimeout(timer);
+  const { status } = coordinator.shell.core.state;
+  // Whoever relies on the exit code must be able to rely on the checkpoint.
+  if (status === "finished" || status === "failed") return;
+  const waited = `${LAST_CHECKPOINT_MS / 1000} s`;
+  reporter.note(`the last checkpoint was not complete after ${waited}; "shoal resume" goes on from the log`);
+}
+
 /** Serves the run; resolves to the exit code: 1 if it failed, or was interrupted and could not write its last checkpoint. */
 export async function coordinate(run: RunOptions, flags: VerbOptions["flags"]): Promise<number> {
   const reporter = processReporter({ json: flags.json !== undefined, maxIters: run.config.max_iters });
@@ -106,27 +122,9 @@ export async function coordinate(run: RunOptions, flags: VerbOptions["flags"]): 
       onEvent: (line) => reporter.event(line),
     })
       .finally(progress.end);
-    const interrupted = new Promise<void>((resolve) => {
-      interrupts.signal.addEventListener("abort", () => resolve(), { once: true });
-      if (interrupts.signal.aborted) resolve();
-    });
-    await Promise.race([coordinator.done, interrupted]);
-    if (interrupts.signal.aborted) {
-      reporter.note("finishing the step and writing a checkpoint; press Ctrl-C again to end at once");
-      coordinator.shell.feed({ type: "admin", action: "stop" });
-      await Promise.race([
-        coordinator.done,
-        new Promise((resolve) => setTimeout(resolve, LAST_CHECKPOINT_MS)),
-      ]);
-    }
+    await Promise.race([coordinator.done, aborted(interrupts.signal)]);
+    if (interrupts.signal.aborted) await endWithCheckpoint(coordinator, reporter);
     const { status } = coordinator.shell.core.state;
-    // Whoever relies on the exit code must be able to rely on the checkpoint.
-    if (interrupts.signal.aborted && status !== "finished" && status !== "failed") {
-      const waited = `${LAST_CHECKPOINT_MS / 1000} s`;
-      reporter.note(
-        `the last checkpoint was not complete after ${waited}; "shoal resume" goes on from the log`,
-      );
-    }
     await coordinator.stop(interrupts.signal.aborted ? "stopped by its operator" : "the run is finished");
     return status === "finished" ? 0 : 1;
   } finally {

@@ -4,13 +4,13 @@ import { join, resolve } from "node:path";
 import { startHub } from "../hub/start.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import type { CoordinatorEventLine } from "../core/run_state.ts";
-import { listenForInterrupts } from "./interrupts.ts";
+import { aborted, listenForInterrupts } from "./interrupts.ts";
 import { integerFlag, positional, type VerbOptions } from "./options.ts";
 import { noteText, processReporter } from "./report.ts";
 import { repositoryRoot } from "./root.ts";
 
 /** Flags that mean one run; the page makes runs here. */
-const OF_ONE_RUN = ["out_dir", "name", "config", "or_resume"];
+const OF_ONE_RUN = ["out_dir", "name", "config", "or_resume", "public_text"];
 
 /** Resolves to the exit code. @throws {ShoalError} usage for flags that are of a single run */
 export async function coordinateMany(options: VerbOptions): Promise<number> {
@@ -62,9 +62,4 @@ function tell(say: (id: string, text: string) => void, id: string, line: Coordin
   if (line.event === "step") return;
   const text = noteText(line, (part) => part);
   if (text !== null) say(id, text);
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
 }

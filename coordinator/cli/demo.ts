@@ -5,13 +5,13 @@ import { ShoalError } from "../../peer/wire/errors.ts";
 import { type CoordinatorEventLine, startCoordinator } from "../main.ts";
 import { newRunOptions, type RunOptions } from "./coordinate.ts";
 import { createDemoPeers, type DemoPeers } from "./demo_peers.ts";
-import { type Interrupts, listenForInterrupts } from "./interrupts.ts";
+import { aborted, type Interrupts, listenForInterrupts } from "./interrupts.ts";
 import { engineFlag, integerFlag, type VerbOptions } from "./options.ts";
 import type { EngineWish } from "../../peer/wire/status.ts";
 import { processReporter, type Reporter } from "./report.ts";
 
 /** One machine computes for all of them, so more only share the same cores. */
-const PEERS_MAX = 32;
+export const PEERS_MAX = 32;
 
 export interface DemoPlan {
   run: RunOptions;
@@ -77,13 +77,8 @@ async function keepServing(interrupts: Interrupts, reporter: Reporter): Promise<
   await aborted(interrupts.signal);
 }
 
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
-}
-
 /** Passes events on and remembers how the run stands. */
-class EventWatch {
+export class EventWatch {
   readonly #reporter: Reporter;
   readonly #failure = Promise.withResolvers<never>();
   #announced = false;
@@ -117,7 +112,7 @@ class EventWatch {
     if (this.#finished) return;
     this.#reporter.note(text);
     if (!this.#begun) this.#fail("a peer ended before the first step");
-    else if (left === 0) this.#fail("all of the demo's peers have ended");
+    else if (left === 0) this.#fail("all peers that were started here have ended");
   }
 
   #fail(text: string): void {

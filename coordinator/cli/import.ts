@@ -1,4 +1,4 @@
-// `shoal import`: a Llama in Hugging Face's layout becomes a run's first checkpoint, which `shoal resume` fine-tunes and the other
+// `shoal import`: a Llama or GPT-2 in Hugging Face's layout becomes a run's first checkpoint, which `shoal resume` fine-tunes and the other
 // verbs use. Reads the model's files, writes one folder.
 import { resolve } from "node:path";
 import { ShoalError } from "../../peer/wire/errors.ts";

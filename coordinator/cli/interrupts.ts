@@ -33,6 +33,12 @@ export interface Interrupts {
   close(): void;
 }
 
+/** Resolves when the signal is aborted, at once if it is already. */
+export function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+}
+
 /** `onHard` runs just before the process ends at the second press: the last chance to end children. */
 export function listenForInterrupts(onHard: () => void = () => {}): Interrupts {
   const controller = new AbortController();

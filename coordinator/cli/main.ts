@@ -26,6 +26,7 @@ const actions: Readonly<Record<string, (options: VerbOptions) => Promise<number>
   },
   resume: async (options) => await coordinate(await resumedRunOptions(options), options.flags),
   peer,
+  run: async (options) => await (await import("./run.ts")).runHere(options),
   demo: async (options) => await (await import("./demo.ts")).demo(options),
   generate: write,
   import: bringIn,

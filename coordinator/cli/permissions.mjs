@@ -62,6 +62,7 @@ export function permissionsFor(verb, args, around) {
     ];
   }
   const server = ["--allow-env", "--allow-sys", ...write(...flags.written), ...net(flags.host)];
+  if (verb === "run") return [...server, ...read(around.root, ...flags.folders), ...run(around.deno)];
   if (verb !== "demo") return [...server, ...read(around.root, ...flags.folders)];
   // Playwright looks at the browser's file before it starts it, and keeps a profile under the temporary folder.
   const browser = around.chromium === null ? [] : [around.chromium];

@@ -28,6 +28,11 @@ const serverFlags = [
   { name: "out_dir", value: "DIR", text: "folder for checkpoints and metrics (runs/<name>)" },
   { name: "name", value: "TEXT", text: "name of the run, shown to contributors" },
   { name: "operator", value: "TEXT", text: "who runs it, shown to contributors" },
+  {
+    name: "public_text",
+    value: null,
+    text: "whoever has the join link may write text with the model, too (only the organizer)",
+  },
 ];
 /** @type {FlagHelp} */
 const configFile = {
@@ -47,6 +52,20 @@ export const verbs = [
       { name: "tabs", value: "N", text: "browser tabs to start, headless (1)" },
       engine,
       { name: "keep", value: null, text: "keep serving the pages after the run, until Ctrl-C" },
+      ...serverFlags,
+      configFile,
+      json,
+      help,
+    ],
+    config: true,
+  },
+  {
+    name: "run",
+    summary: "train here, with your own configuration and text, and end with a checkpoint",
+    usage: "shoal run [--config FILE] [flags] [--<config key>=<value> ...]",
+    flags: [
+      { name: "peers", value: "N", text: "Deno peers to start here (1); others may join by the link" },
+      engine,
       ...serverFlags,
       configFile,
       json,
@@ -146,7 +165,7 @@ export const verbs = [
   },
   {
     name: "import",
-    summary: "make a run's first checkpoint of a Llama from Hugging Face's files",
+    summary: "make a run's first checkpoint of a Llama or GPT-2 from Hugging Face's files",
     usage: "shoal import DIR|model.safetensors --out RUN [flags] [--<config key>=<value> ...]",
     flags: [
       { name: "out", value: "RUN", text: "the run's folder to make; shoal resume RUN goes on from there" },

@@ -156,3 +156,29 @@ Deno.test("admin: orders to a run that is over change nothing", () => {
   run.feed({ type: "admin", action: "rollback", source: { step: 0, files: [] }, name: "x" });
   assert.deepEqual(run.state, before);
 });
+
+Deno.test("admin: a pinned peer computes its stage from the next plan on, and any stage once the pin is taken away", () => {
+  const run = RunHarness.training(["a", "b"]);
+  const computing = (stage: number) =>
+    run.state.view!.stages[stage]!.replicas
+      .filter((replica) => replica.microBatches.length > 0).map((replica) => replica.peer);
+  assert.equal(run.state.view!.stages.length, 2);
+  const [first] = computing(0);
+  const pin = (stage: number | null) =>
+    run.feed({ type: "admin", action: "pin", peer: first!, stage, by: "Ada" });
+  pin(1);
+  assert.deepEqual(computing(0), [first], "nothing moves by itself");
+  run.feed({ type: "admin", action: "replan" });
+  run.commit();
+  recut(run);
+  assert.deepEqual(computing(1), [first]);
+  assert.ok(run.state.planning.plan!.reasons.some((it) => /computes stage 2: it is pinned there/.test(it)));
+  pin(null);
+  assert.equal(run.state.peers[first!]!.pin, undefined);
+  const texts = run.state.events.map((it) => it.text).join("\n");
+  assert.match(
+    texts,
+    new RegExp(`^${first} is pinned to stage 2, from the next plan on \\(ordered by Ada\\)$`, "m"),
+  );
+  assert.match(texts, new RegExp(`^${first} may compute any stage again \\(ordered by Ada\\)$`, "m"));
+});

@@ -17,7 +17,7 @@ export function nextBoundary({ round, committed }: Pick<RunCoreState, "round" | 
  */
 export function openAhead(turn: Turn, { certain = false } = {}): void {
   const { s } = turn;
-  if (s.round?.pass !== "train" || s.view === null || !mayFollow(s)) return;
+  if (s.round?.pass !== "train" || s.round.ahead === true || s.view === null || !mayFollow(s)) return;
   if (!certain && (s.replanDue !== null || s.tidyDue || s.paused)) return;
   s.round.ahead = true;
   const message = {

@@ -19,14 +19,14 @@ export function keysOf(set: ConfigValues): ChangeableKey[] {
   return CHANGEABLE_KEYS.filter((key) => set[key] !== undefined);
 }
 
-/** Notes a change that counts from `step` on, or from the next step if that is past. */
-export function planChange(turn: Turn, change: { step: number; set: ConfigValues }): void {
+/** Notes a change that counts from `step` on, or from the next step if that is past; `by` ends the line of the log. */
+export function planChange(turn: Turn, change: { step: number; set: ConfigValues }, by = ""): void {
   const { s } = turn;
   const step = Math.max(change.step, nextBoundary(s));
   s.changes.push({ step, set: change.set });
   s.changes.sort((a, b) => a.step - b.step);
   s.changed = true;
-  note(turn, "admin", `from step ${step} on: ${changeText(change.set, s.config)}`);
+  note(turn, "admin", `from step ${step} on: ${changeText(change.set, s.config)}${by}`);
   remember(turn);
 }
 

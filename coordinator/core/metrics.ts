@@ -1,7 +1,7 @@
 // The run in numbers for Prometheus: a pure function of the core's state. docs/self-hosting.md lists every family, and a test
 // compares the two. Base units, prefix shoal_; stages are counted from 1, as people do.
 import type { StageTimes } from "../../peer/wire/measures.ts";
-import type { StepSummary } from "../../peer/wire/status.ts";
+import type { DiskStatus, StepSummary } from "../../peer/wire/status.ts";
 import { tokensPerSecond } from "./commit.ts";
 import type { LinkRecord, RunCoreState } from "./run_state.ts";
 import { safetyOf, snapshotStep, stepsAtRisk } from "./safety.ts";
@@ -218,9 +218,24 @@ function stallSamples(s: RunCoreState): Sample[] {
   return [of("0.5", stall?.median), of("0.95", stall?.p95), of("1", stall?.worst)];
 }
 
-/** Prometheus text exposition. `links`: false for whoever may not see who is linked to whom. */
-export function metricsText(s: RunCoreState, { links = true }: { links?: boolean } = {}): string {
-  const families = [...ofRun, ...ofTrace, ...ofDepartures, ...ofPeers, ...(links ? ofLinks : [])];
+function ofDisk(disk: DiskStatus | null): Family[] {
+  return [
+    single("shoal_disk_free_bytes", "Room on the disk of the run's folder.", () => disk?.freeBytes ?? NaN),
+    single("shoal_disk_size_bytes", "All of that disk.", () => disk?.sizeBytes ?? NaN),
+  ];
+}
+
+export interface MetricsOptions {
+  /** False for whoever may not see who is linked to whom. Default true. */
+  links?: boolean;
+  /** Null: not known. */
+  disk?: DiskStatus | null;
+}
+
+/** Prometheus text exposition. */
+export function metricsText(s: RunCoreState, { links = true, disk = null }: MetricsOptions = {}): string {
+  const own = [...ofRun, ...ofTrace, ...ofDepartures, ...ofPeers, ...ofDisk(disk)];
+  const families = [...own, ...(links ? ofLinks : [])];
   return families.map((family) => familyText(family, s)).join("");
 }
 

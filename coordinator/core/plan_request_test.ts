@@ -46,6 +46,16 @@ Deno.test("plan request: a block's time divides as the operations do; what is be
   near(request([peerOf("a", { opMs: none })]).peers[0]!.engines[0]!.forward, 0.01);
 });
 
+Deno.test("plan request: a codec for each link is asked for only if the run says so, and has its memory", () => {
+  const stage = { index: 0, firstLayer: 0, endLayer: 2, embed: true, head: false };
+  const bytes = (changes: Record<string, unknown>) =>
+    request([peerOf("a")], changes).memory(stage, { slots: 1, recompute: "none" }, "wgsl");
+  assert.equal(request([peerOf("a")]).codecs, undefined);
+  assert.equal(request([peerOf("a")], { codec_per_link: true }).codecs, "auto");
+  assert.equal(bytes({ codec_per_link: true }), bytes({ codec_forward: "f16s", codec_backward: "f16s" }));
+  assert.ok(bytes({ codec_per_link: true }) > bytes({}));
+});
+
 Deno.test("plan request: names, room and background are those of the peers", () => {
   const { peers } = request([peerOf("a", { hidden: true }), peerOf("b", { name: "" })]);
   assert.deepEqual(peers.map(({ name, hidden }) => [name, hidden]), [["tab of a", true], ["b", false]]);

@@ -4,12 +4,13 @@
 import { isPlaced } from "../../peer/schedule/catalogue.ts";
 import { followedSchedule } from "../../peer/schedule/placed.ts";
 import type { StagePlan, View } from "../../peer/wire/run.ts";
-import { codecsAfter, peersOf } from "../../peer/wire/view.ts";
+import { codecsAfter, isDelayed, peersOf } from "../../peer/wire/view.ts";
 import { type Balancer, createBalancer } from "../plan/balancer.ts";
 import { placedStep } from "../plan/placed_step.ts";
 import type { Infeasible, Plan, PlannedStage } from "../plan/planner_types.ts";
 import { predictionAt } from "../plan/rebalance.ts";
 import { blockMsOf, requestOf } from "./plan_request.ts";
+import { predictSteady } from "./predict_step.ts";
 import type { PeerRecord, RunCoreState } from "./run_state.ts";
 
 /** Sentences about changes of the plan that are kept for the pages; the event log has all. */
@@ -159,7 +160,9 @@ export function predictedStep(s: RunCoreState): StepPrediction | null {
   return prediction;
 }
 
-function predict({ spec, config, peers }: RunCoreState, view: View): StepPrediction | null {
+function predict(s: RunCoreState, view: View): StepPrediction | null {
+  if (isDelayed(view)) return predictSteady(s);
+  const { spec, config, peers } = s;
   const members = peersOf(view).flatMap((id) => peers[id] ?? []);
   if (members.some((peer) => !(peer.blockMs > 0))) return null;
   const request = requestOf({ spec, config, peers: members });

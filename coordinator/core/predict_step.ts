@@ -4,7 +4,9 @@ import { isPlaced } from "../../peer/schedule/catalogue.ts";
 import { followedSchedule } from "../../peer/schedule/placed.ts";
 import type { CodecId, ReplicaPlan, StagePlan, View } from "../../peer/wire/run.ts";
 import { codecsAfter } from "../../peer/wire/view.ts";
+import { isDelayed } from "../../peer/wire/view.ts";
 import { simulatePipeline } from "../plan/dynamic.ts";
+import { steadySeconds } from "../plan/steady.ts";
 import { type PlacedTimes, simulatePlaced } from "../plan/placed_step.ts";
 import { BYTES_PER_VALUE, RECOMPUTED } from "../plan/planner_model.ts";
 import { workOf } from "./measures.ts";
@@ -12,6 +14,8 @@ import type { RunCoreState } from "./run_state.ts";
 
 /** Operations of a step that are simulated; a view with more takes longer than a turn of the coordinator may. */
 const OPS_MAX = 20_000;
+/** The same where five steps are. */
+const STEADY_OPS_MAX = OPS_MAX / 5;
 
 /** Milliseconds of one micro-batch. */
 type OpTimes = Record<"F" | "B" | "W", number>;
@@ -19,7 +23,8 @@ type OpTimes = Record<"F" | "B" | "W", number>;
 /** Milliseconds from the first operation to the last; null while times are missing or the view is too large. */
 export function predictPipelineMs(s: RunCoreState): number | null {
   const { view, config } = s;
-  if (view === null) return null;
+  // Of two steps that overlap, neither is what a pipeline alone would take.
+  if (view === null || isDelayed(view)) return null;
   if (config.gradient_accumulation_steps * view.stages.length * 3 > OPS_MAX) return null;
   const times = timesOf(s, view);
   if (times === null) return null;
@@ -29,8 +34,40 @@ export function predictPipelineMs(s: RunCoreState): number | null {
   return simulation === null ? null : simulation.makespan * 1000;
 }
 
-/** By the executor that peers run; a peer is one device, however many stages it holds. */
+/**
+ * Seconds from commit to commit where each step follows the one before without a pause (schedule 2bw), and the idle share of the
+ * peers that compute; null while times are missing or the view is too large.
+ */
+export function predictSteady(s: RunCoreState): { seconds: number; bubble: number } | null {
+  const { view, config } = s;
+  if (view === null || config.gradient_accumulation_steps * view.stages.length * 3 > STEADY_OPS_MAX) {
+    return null;
+  }
+  const times = timesOf(s, view);
+  if (times === null) return null;
+  const { peers, stages, costs } = setOut(view, times);
+  const seconds = steadySeconds(stages, costs);
+  const kinds = ["F", "B", "W"] as const;
+  const worked = view.stages.flatMap(({ index, replicas }) =>
+    replicas.map(({ peer, microBatches }) => {
+      const each = microBatches.length === 0
+        ? 0
+        : kinds.reduce((sum, k) => sum + times.op(peer, index, k), 0);
+      return each * microBatches.length;
+    })
+  );
+  const busy = worked.reduce((sum, it) => sum + it, 0) / peers.length;
+  return { seconds, bubble: Math.max(0, 1 - busy / seconds) };
+}
+
+/** By the executor that peers run. */
 function executed(view: View, times: PlacedTimes): number {
+  const { stages, costs } = setOut(view, times);
+  return simulatePipeline(view.schedule, stages, costs).makespan;
+}
+
+/** The view as the simulator takes it; a peer is one device, however many stages it holds. */
+function setOut(view: View, times: PlacedTimes) {
   const peers: string[] = [];
   const deviceOf = (peer: string) => peers.includes(peer) ? peers.indexOf(peer) : peers.push(peer) - 1;
   const stages = view.stages.map((stage) => {
@@ -48,8 +85,11 @@ function executed(view: View, times: PlacedTimes): number {
     latency: (from: number, to: number) => times.latency(peers[from]!, peers[to]!),
     transfer: (from: number, to: number) => times.transfer(peers[from]!, peers[to]!),
   };
-  const costs = { seconds: { F: seconds("F"), B: seconds("B"), W: seconds("W") }, network };
-  return simulatePipeline(view.schedule, stages, costs).makespan;
+  return {
+    peers,
+    stages,
+    costs: { seconds: { F: seconds("F"), B: seconds("B"), W: seconds("W") }, network },
+  };
 }
 
 /** Null while a computing peer has measured nothing. A link that nobody measured costs nothing. */

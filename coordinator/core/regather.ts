@@ -5,6 +5,7 @@
 import type { Have } from "../../peer/wire/control.ts";
 import { UNREAD_STATE } from "../../peer/wire/values.ts";
 import { peersOf } from "../../peer/wire/view.ts";
+import { openAhead } from "./ahead.ts";
 import { amendView } from "./amend.ts";
 import { afterBoundary, openRound } from "./boundary.ts";
 import { currentHolders, isHolder, keepsUp } from "./holders.ts";
@@ -117,5 +118,6 @@ function goOn(turn: Turn): void {
   if (s.committed >= s.target) return afterBoundary(turn);
   // The step that was open goes on; nothing else may come between.
   openRound(turn, "train");
+  openAhead(turn, { certain: true });
   s.tidyDue = true;
 }

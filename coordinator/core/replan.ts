@@ -1,15 +1,17 @@
 // What a new plan would change, before it is applied: the dry run that the organizer sees, the order to apply it, and plans for
 // the loss of any one peer that are ready beforehand. Pure; the preview changes nothing. What must stay true: what is applied is
 // what was shown, as long as the peers are the same.
+import { followedSchedule } from "../../peer/schedule/placed.ts";
 import type { PlanStage, PlanStatus, ReplanPreview } from "../../peer/wire/status.ts";
 import { diffPlans, heldBy, type PlanDiff } from "../plan/plan_diff.ts";
+import { withPins } from "../plan/pins.ts";
 import { plan as planAnew } from "../plan/planner.ts";
 import { plural } from "../plan/planner_feasible.ts";
 import type { Infeasible, Plan, PlanRequest } from "../plan/planner_types.ts";
 import { type StandBy, standByFor } from "../plan/standby.ts";
 import { promise, tell } from "./balance.ts";
 import { requestOf } from "./plan_request.ts";
-import { isPlanned, plannable } from "./planned_view.ts";
+import { isPlanned, pinsOf, plannable } from "./planned_view.ts";
 import { planKey, planOfView, predictedStep, type StandByPlan } from "./planning.ts";
 import type { PeerRecord, RunCoreState } from "./run_state.ts";
 import type { Turn } from "./turn.ts";
@@ -35,9 +37,11 @@ function requestFor(s: RunCoreState, peers: readonly PeerRecord[]): PlanRequest 
 
 /** What the planner would do now, and what that would change. */
 function proposal(s: RunCoreState): { answer: Plan | Infeasible; diff: PlanDiff | null } {
-  const request = requestFor(s, plannedPeers(s));
-  const answer = planAnew(request);
-  if (answer.kind === "infeasible") return { answer, diff: null };
+  const peers = plannedPeers(s);
+  const request = requestFor(s, peers);
+  const found = planAnew(request);
+  if (found.kind === "infeasible") return { answer: found, diff: null };
+  const answer = withPins(request, found, pinsOf(peers));
   const before = predictedStep(s)?.seconds ?? Infinity;
   return { answer, diff: diffPlans(planOfView(s.view!), answer, { request, before }) };
 }
@@ -50,7 +54,7 @@ function obstacle(s: RunCoreState): string | null {
   const peers = plannedPeers(s);
   if (peers.length === 0) return "There is no peer that may be given work.";
   if (isPlanned({ config, peers })) return null;
-  return config.schedule === "dynamic"
+  return ["dynamic", "2bw"].includes(config.schedule)
     ? `The run asks for ${config.n_stage} stages and has ${
       plural(peers.length, "peer")
     }, so peers hold several.`
@@ -181,7 +185,7 @@ export function planStatus(s: RunCoreState): PlanStatus | null {
     ),
   );
   return {
-    schedule: view.schedule,
+    schedule: followedSchedule(view),
     seconds: predicted?.seconds ?? null,
     bubble: predicted?.bubble ?? null,
     reasons: (planning.plan?.reasons ?? []).slice(0, REASONS_TOLD),

@@ -86,6 +86,8 @@ function take(turn: Turn, event: RunEvent): void {
       return join(turn, event.peer);
     case "gone":
       return leaveNow(turn, event.peer, event.reason);
+    case "noted":
+      return note(turn, "admin", event.text);
     case "evict":
       return evict(turn, event.peer, event.reason, { mayReturn: event.mayReturn ?? false });
     case "message":

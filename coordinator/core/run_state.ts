@@ -39,6 +39,8 @@ export interface PeerRecord {
   paused: boolean;
   leaving: boolean;
   hidden: boolean;
+  /** Index of the stage that the organizer wants it to compute; absent: any. */
+  pin?: number;
   stepMs: number;
   bytesUp: number;
   bytesDown: number;
@@ -263,13 +265,17 @@ export interface RunCoreState {
   eventSeq: number;
 }
 
-/** What the organizer orders. */
-export type AdminEvent =
+/** What an organizer orders; `by` is their name, absent: the first one, or the program itself. */
+export type AdminEvent = Order & { by?: string };
+
+type Order =
   | { type: "admin"; action: "pause" | "resume" }
   /** `step`: after so many committed steps; absent: after the step that is open. */
   | { type: "admin"; action: "stop"; step?: number }
   /** Lets the peer go as soon as others hold what it holds. */
   | { type: "admin"; action: "drain"; peer: string }
+  /** The next plan gives the peer this stage if it can, by index; null: any again. */
+  | { type: "admin"; action: "pin"; peer: string; stage: number | null }
   /** Applies what the planner would do now, at the next boundary. */
   | { type: "admin"; action: "replan" }
   | { type: "admin"; action: "change"; step: number; set: ConfigValues }
@@ -286,6 +292,8 @@ export type RunEvent =
   | { type: "checkpoint-failed"; step: number; reason: string }
   | { type: "sampled"; step: number; text: string }
   | AdminEvent
+  /** Something that an organizer did round the run, for its log. */
+  | { type: "noted"; text: string }
   | { type: "evict"; peer: string; reason: string; mayReturn?: boolean }
   | { type: "tick" };
 

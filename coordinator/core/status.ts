@@ -55,6 +55,7 @@ function peerStatus(s: RunCoreState, peer: PeerRecord, now: number): PeerStatus 
     ...{ id, runtime, adapter, engine, blockMs, stepMs, bytesUp, bytesDown, hidden, retainedBytes },
     ...(peer.name === id ? {} : { name: peer.name }),
     ...(peer.kernels === undefined ? {} : { kernels: peer.kernels }),
+    ...(peer.pin === undefined ? {} : { pin: peer.pin }),
     ...(peer.ops === undefined ? {} : { ops: peer.ops }),
     ...(peer.links === undefined ? {} : { linkFigures: linkFigures(peer.links) }),
     ...(peer.blockMs === 0 ? {} : { linksPresumed: linksPresumed(s, peer) }),

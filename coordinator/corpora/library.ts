@@ -3,9 +3,11 @@
 // a text that a run uses stays.
 import { createHash } from "node:crypto";
 import { join } from "node:path";
+import type { TokenizerInfo } from "../../peer/wire/corpora.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
+import { exists } from "../store/exists.ts";
 import { describeCorpus } from "./prepared.ts";
-import type { PreparePort } from "./jobs.ts";
+import type { CutJob, PreparePort } from "./jobs.ts";
 import { Preparer } from "./preparer.ts";
 import { chooseTokenizer, type TokenizerChoice } from "./tokenizer.ts";
 import type { CorpusFormat, CorpusInfo, CorpusList } from "./types.ts";
@@ -21,6 +23,7 @@ const FAILED_MAX = 20;
 const TOKENIZERS_MAX = 32;
 const ID = /^[0-9a-f]{16}$/;
 const UPLOAD_PREFIX = ".upload-";
+const TOKENIZERS = "tokenizers";
 
 export interface LibraryOptions {
   folder: string;
@@ -62,13 +65,15 @@ export class CorpusLibrary implements CorpusList {
   /** Finds what is there; what was not finished is removed. */
   static async open(options: LibraryOptions): Promise<CorpusLibrary> {
     const library = new CorpusLibrary(options);
-    await Deno.mkdir(join(options.folder, "tokenizers"), { recursive: true });
+    // It is made with the first upload.
+    if (!await exists(options.folder)) return library;
     for await (const { name } of Deno.readDir(options.folder)) {
       if (name.startsWith(UPLOAD_PREFIX) || name.startsWith(".writing-")) {
         await Deno.remove(join(options.folder, name), { recursive: true });
       } else if (ID.test(name)) await library.#find(name);
     }
-    for await (const { name } of Deno.readDir(join(options.folder, "tokenizers"))) {
+    if (!await exists(join(options.folder, TOKENIZERS))) return library;
+    for await (const { name } of Deno.readDir(join(options.folder, TOKENIZERS))) {
       const [, id, label] = /^([0-9a-f]{16})-(.+)$/.exec(name) ?? [];
       if (id !== undefined && label !== undefined) library.#tokenizers.set(id, label);
     }
@@ -85,7 +90,7 @@ export class CorpusLibrary implements CorpusList {
   }
 
   /** Tokenizers that were brought: what an upload names them with. */
-  listTokenizers(): { id: string; name: string }[] {
+  listTokenizers(): TokenizerInfo[] {
     return [...this.#tokenizers].map(([id, name]) => ({ id, name }));
   }
 
@@ -141,7 +146,7 @@ export class CorpusLibrary implements CorpusList {
         `the tokenizer "${tokenizer.slice(0, 40)}" is not here; use char or gpt2`,
       );
     }
-    const { json } = await chooseTokenizer(join(this.#folder, "tokenizers", `${tokenizer}-${label}`));
+    const { json } = await chooseTokenizer(join(this.#folder, TOKENIZERS, `${tokenizer}-${label}`));
     return { choice: { label, json }, label };
   }
 
@@ -149,6 +154,7 @@ export class CorpusLibrary implements CorpusList {
   async #store({ info, abort }: Entry, path: string, body: AsyncIterable<Uint8Array>): Promise<string> {
     const hash = createHash("sha256");
     try {
+      await Deno.mkdir(this.#folder, { recursive: true });
       using file = await Deno.open(path, { write: true, createNew: true });
       for await (const chunk of body) {
         abort.signal.throwIfAborted();
@@ -174,24 +180,21 @@ export class CorpusLibrary implements CorpusList {
     return hash.digest("hex");
   }
 
-  async #prepare(entry: Entry, job: Parameters<Preparer["run"]>[0] & { type: "cut" }): Promise<void> {
-    const { info, abort } = entry, upload = info.id;
-    try {
-      const { id } = await this.#preparer.run(job, {
-        signal: abort.signal,
-        onBegin: () => info.state = "preparing",
-        onProgress: ({ bytes, tokens, documents }) => {
-          Object.assign(info, { bytesDone: Math.floor(bytes), tokens, documents });
-        },
-      });
-      this.#entries.delete(upload);
-      if (id !== null && !this.#entries.has(id)) await this.#find(id);
-    } catch (error) {
-      if (abort.signal.aborted) this.#entries.delete(upload);
-      else this.#fail(info, error);
-    } finally {
-      await removeIfThere(job.source.path);
+  async #prepare({ info, abort }: Entry, job: CutJob): Promise<void> {
+    const work = this.#preparer.run(job, {
+      signal: abort.signal,
+      onBegin: () => info.state = "preparing",
+      onProgress: ({ bytes, tokens, documents }) => {
+        Object.assign(info, { bytesDone: Math.floor(bytes), tokens, documents });
+      },
+    });
+    const outcome = await work.then(({ id }) => ({ id }), (error: unknown) => ({ error }));
+    await removeIfThere(job.source.path);
+    if ("error" in outcome && !abort.signal.aborted) return this.#fail(info, outcome.error);
+    if ("id" in outcome && outcome.id !== null && !this.#entries.has(outcome.id)) {
+      await this.#find(outcome.id);
     }
+    this.#entries.delete(info.id);
   }
 
   #fail(info: Entry["info"], error: unknown): void {
@@ -211,7 +214,6 @@ export class CorpusLibrary implements CorpusList {
       ...{ ...blank, bytes: 0, bytesTotal: null, bytesDone: 0, documents: 0, tokens: 0, vocabulary: 0 },
       ...{ state: "ready", error: null },
     };
-    this.#entries.set(id, { info, abort: new AbortController() });
     try {
       const { name, label, making, sourceBytes, documents, tokens, vocab } = await describeCorpus(
         this.#folder,
@@ -223,6 +225,7 @@ export class CorpusLibrary implements CorpusList {
     } catch (error) {
       this.#fail(info, error);
     }
+    this.#entries.set(id, { info, abort: new AbortController() });
   }
 
   /** Keeps a tokenizer.json and returns what uploads name it with. @throws {ShoalError} bad-corpus if it cannot be used */
@@ -238,7 +241,8 @@ export class CorpusLibrary implements CorpusList {
     const job = { type: "check" as const, choice: { label, json } };
     const { vocabulary } = await this.#preparer.run(job, { signal: new AbortController().signal });
     if (!this.#tokenizers.has(id)) {
-      await Deno.writeTextFile(join(this.#folder, "tokenizers", `${id}-${label}`), json);
+      await Deno.mkdir(join(this.#folder, TOKENIZERS), { recursive: true });
+      await Deno.writeTextFile(join(this.#folder, TOKENIZERS, `${id}-${label}`), json);
       this.#tokenizers.set(id, label);
     }
     return { id, vocabulary };

@@ -2,6 +2,7 @@
 // file where there is one. A body is never held: it goes to the disk as it comes.
 import type { Hono } from "hono";
 import { type ErrorCode, messageOf, ShoalError } from "../../peer/wire/errors.ts";
+import type { CorporaAnswer } from "../../peer/wire/corpora.ts";
 import { problem, shown, unauthorized } from "../http/answers.ts";
 import { type CorpusLibrary, TOKENIZER_BYTES_MAX, UPLOAD_BYTES_MAX, type UploadRequest } from "./library.ts";
 import { formatOf } from "./sources.ts";
@@ -22,7 +23,8 @@ export function addCorporaRoutes(app: Hono, { library, isAdmin }: CorporaRoutes)
   app.use("/api/corpora/*", async (c, next) => isAdmin(c.req.raw) ? await next() : unauthorized());
   app.get("/api/corpora", (c) => {
     const limits = { bytes: UPLOAD_BYTES_MAX, tokenizerBytes: TOKENIZER_BYTES_MAX };
-    return c.json({ corpora: library.listCorpora(), tokenizers: library.listTokenizers(), limits });
+    const lists = { corpora: library.listCorpora(), tokenizers: library.listTokenizers() };
+    return c.json({ ...lists, limits } satisfies CorporaAnswer);
   });
   app.post("/api/corpora", (c) => answered(() => upload(library, c.req.raw)));
   app.post("/api/corpora/tokenizers", (c) => answered(() => addTokenizer(library, c.req.raw)));

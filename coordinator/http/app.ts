@@ -13,8 +13,10 @@ import { bodyOf, problem, same, unauthorized } from "./answers.ts";
 import { addCompletionRoutes } from "./completions.ts";
 import type { Door } from "./door.ts";
 import { addExportRoutes } from "./exports.ts";
+import { addBanRoutes } from "./banish.ts";
 import { addInvitationRoutes } from "./invitations.ts";
 import { addOrderRoutes } from "./orders.ts";
+import { addOrganizerRoutes, FIRST } from "./organizers.ts";
 import { servePage } from "./pages.ts";
 import type { Sockets } from "./sockets.ts";
 import type { TextService } from "./text_service.ts";
@@ -40,6 +42,8 @@ export interface AppOptions {
   mount?: string;
   /** Writes text with the newest checkpoint; absent: there is no /v1. */
   texts?: TextService;
+  /** Whoever has the join link may write text, too; absent: only the organizer. */
+  publicText?: boolean;
 }
 
 /** Names, shapes and metadata of a state file. */
@@ -63,7 +67,8 @@ export function createApp(options: AppOptions): Hono {
   app.get("/metrics", (c) => {
     const role = roleOf(options, c.req.raw);
     if (role === null) return unauthorized();
-    return c.text(metricsText(options.shell.core.state, { links: role === "admin" }));
+    const { core, disk } = options.shell;
+    return c.text(metricsText(core.state, { links: role === "admin", disk: disk.status }));
   });
   addPeerRoutes(app, options);
   addStateRoutes(app, options);
@@ -76,7 +81,10 @@ export function createApp(options: AppOptions): Hono {
 function addTextRoutes(app: Hono, options: AppOptions): void {
   const { texts: service, runName: model, operator: owner, outDir } = options;
   if (service === undefined) return;
-  const authorised = (request: Request) => roleOf(options, request) !== null;
+  const authorised = (request: Request) => {
+    const role = roleOf(options, request);
+    return role === "admin" || (role === "join" && options.publicText === true);
+  };
   addCompletionRoutes(app, { service, authorised, model, owner, checkpoint: () => latestCheckpoint(outDir) });
 }
 
@@ -184,10 +192,17 @@ function askedFor(state: RunCoreState, at: Upload): StagePlan | null {
 }
 
 function addAdminRoutes(app: Hono, options: AppOptions): void {
-  const { shell, outDir } = options;
+  const { shell, outDir, door } = options;
+  const who = (request: Request) => organizerOf(options, request);
   const isAdmin = (request: Request) => roleOf(options, request) === "admin";
-  addInvitationRoutes(app, { shell, door: options.door, isAdmin, linkOf: options.joinLink });
-  addOrderRoutes(app, { shell, outDir, isAdmin, status: () => status(options, "admin") });
+  addInvitationRoutes(app, { shell, door, who, linkOf: options.joinLink });
+  addOrderRoutes(app, { shell, door, outDir, who, status: () => status(options, "admin") });
+  addBanRoutes(app, { shell, door, who });
+  addOrganizerRoutes(app, {
+    ...{ shell, door, who },
+    isFirst: (request) => same(tokenOf(request), options.adminToken),
+    linkOf: (token) => new URL(`admin#${token}`, options.joinLink()).href,
+  });
   addExportRoutes(app, { shell, outDir, runName: options.runName, isAdmin });
   app.get("/api/trace", (c) => {
     return isAdmin(c.req.raw) ? c.json(shell.core.state.traces.newest) : unauthorized();
@@ -212,7 +227,8 @@ async function serveCheckpoint(options: AppOptions, name: string, file: string):
   return new Response(bytes, { headers });
 }
 
-function invite({ shell, runName, operator }: AppOptions): Invite {
+function invite(options: AppOptions): Invite {
+  const { shell, runName, operator } = options;
   const status = shell.status();
   const { config, spec } = shell.core.state;
   const stages = Math.max(1, status.stages.length, config.min_peers);
@@ -228,6 +244,7 @@ function invite({ shell, runName, operator }: AppOptions): Invite {
     memoryBytes: typicalBytes({ spec, config }, stages),
     bytesPerStep: Math.round(boundary * 4 * config.gradient_accumulation_steps + shadowBytes),
     version: PROTOCOL_VERSION,
+    ...(options.publicText === true && options.texts !== undefined ? { text: true } : {}),
   };
 }
 
@@ -254,7 +271,9 @@ function typicalBytes({ spec, config }: { spec: ModelSpec; config: RunConfig }, 
 function status({ shell, runName, operator, joinLink }: AppOptions, role: Role): RunStatus {
   const core = shell.status();
   const base = { ...core, runName, operator };
-  if (role === "admin") return { ...base, checkpoints: shell.checkpoints, joinLink: joinLink() };
+  const disk = shell.disk.status;
+  const room = disk === null ? {} : { disk };
+  if (role === "admin") return { ...base, ...room, checkpoints: shell.checkpoints, joinLink: joinLink() };
   const recovery = { ...core.recovery, departures: [] };
   const peers = core.peers.map(({ linkFigures: _, name: __, ...peer }) => peer);
   // Its sentences call others by the names that they gave themselves.
@@ -264,10 +283,19 @@ function status({ shell, runName, operator, joinLink }: AppOptions, role: Role):
   return { ...base, ...plan, peers, checkpoints: [], joinLink: null, events: [], recovery };
 }
 
+function tokenOf(request: Request): string {
+  return request.headers.get("authorization")?.replace(/^Bearer /, "") ?? "";
+}
+
+/** As the log calls whoever asks; null = no organizer. */
+function organizerOf({ adminToken, door }: AppOptions, request: Request): string | null {
+  const given = tokenOf(request);
+  return same(given, adminToken) ? FIRST : door.organizer(given);
+}
+
 function roleOf(options: AppOptions, request: Request): Role {
-  const given = request.headers.get("authorization")?.replace(/^Bearer /, "") ?? "";
-  if (same(given, options.adminToken)) return "admin";
-  return options.door.knows(given) ? "join" : null;
+  if (organizerOf(options, request) !== null) return "admin";
+  return options.door.knows(tokenOf(request)) ? "join" : null;
 }
 
 function peerOf(options: AppOptions, request: Request): string | null {

@@ -158,9 +158,20 @@ for (const stream of [true, false]) {
     }));
 }
 
-Deno.test("completions: on a run the join token and the admin token are keys, and nothing else is", async () => {
+Deno.test("completions: on a run the admin token is a key, and the join token only if everybody may write", async () => {
   const service = new TextService(() => new Port());
-  await using site = await openSite({ texts: service });
+  await using closed = await openSite({ texts: service });
+  assert.equal((await closed.ask("/v1/models", { token: ADMIN })).status, 200);
+  for (
+    const [method, path] of [["GET", "/v1/models"], ["GET", "/v1/models/m"], ["POST", "/v1/completions"]]
+  ) {
+    assert.equal((await closed.ask(path!, { method: method!, token: JOIN })).status, 401);
+  }
+  const told = async (site: typeof closed) =>
+    (await (await site.ask("/api/invite", { token: JOIN })).json()).text;
+  assert.equal(await told(closed), undefined);
+  await using site = await openSite({ texts: service, publicText: true });
+  assert.equal(await told(site), true);
   for (const token of [JOIN, ADMIN]) {
     const list = await (await site.ask("/v1/models", { token })).json();
     assert.deepEqual(list, { object: "list", data: [] }, "there is no checkpoint yet");

@@ -1,60 +1,8 @@
 // A peer that says goodbye, on its socket or over HTTP as a closing page does: gone at once and once, with its reason, and
 // nothing that it still sends counts. Whoever cannot prove who it is sends nobody away.
 import assert from "node:assert/strict";
-import {
-  type CoordinatorMessage,
-  type PeerMessage,
-  readTagged,
-  tagControl,
-} from "../../peer/wire/control.ts";
-import { decodeCoordinatorMessage, PROTOCOL_VERSION } from "../../peer/wire/control.ts";
+import { enter } from "../../test/support/hand_socket.ts";
 import { assertProblem, JOIN, openSite, type Site } from "../../test/support/site.ts";
-
-/** One end of a socket, in the test's hand: what the coordinator uses of a WebSocket. */
-class HandSocket {
-  readyState: number = WebSocket.OPEN;
-  bufferedAmount = 0;
-  binaryType = "";
-  closed = 0;
-  heard: CoordinatorMessage[] = [];
-  onmessage: ((event: { data: ArrayBuffer }) => void) | null = null;
-  onclose: (() => void) | null = null;
-  onerror: (() => void) | null = null;
-
-  say(message: PeerMessage): void {
-    const bytes = tagControl(message);
-    this.onmessage?.({ data: bytes.slice().buffer as ArrayBuffer });
-  }
-
-  send(bytes: Uint8Array): void {
-    const tagged = readTagged(bytes);
-    assert.ok(tagged.ok && tagged.value.kind === "control");
-    const message = decodeCoordinatorMessage(tagged.value.bytes);
-    assert.ok(message.ok);
-    this.heard.push(message.value);
-  }
-
-  close(): void {
-    this.closed++;
-    this.readyState = WebSocket.CLOSED;
-  }
-}
-
-interface Member {
-  socket: HandSocket;
-  id: string;
-  ticket: string;
-}
-
-function enter(site: Site): Member {
-  const socket = new HandSocket();
-  site.sockets.accept(socket as unknown as WebSocket);
-  const about = { runtime: "tab" as const, adapter: "none", engine: "none" };
-  socket.say({ type: "hello", version: PROTOCOL_VERSION, token: JOIN, ...about });
-  const welcome = socket.heard.find((message) => message.type === "welcome");
-  assert.ok(welcome, "not let in");
-  return { socket, id: welcome.peer, ticket: welcome.ticket };
-}
 
 function departures(site: Site): string[] {
   return site.shell.core.state.events.filter((event) => event.kind === "gone").map((event) => event.text);

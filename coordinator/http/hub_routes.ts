@@ -14,6 +14,7 @@ import {
   type EstimateAnswer,
   GFLOPS_MAX,
   GFLOPS_MIN,
+  type HubRun,
   type HubRuns,
   OFFER_BYTES_MAX,
   OFFER_BYTES_MIN,
@@ -42,6 +43,8 @@ const LINE = v.pipe(
   v.regex(/^\P{C}*$/u, "use printable characters"),
 );
 const CONFIG = v.pipe(
+  // A record takes a list, too.
+  v.custom<object>((value) => !Array.isArray(value), "use an object of configuration keys"),
   v.record(v.pipe(v.string(), v.maxLength(80)), v.unknown()),
   v.check((config) => Object.keys(config).length <= KEYS_MAX, "there are not so many keys"),
 );
@@ -76,7 +79,7 @@ export function hubRoutes(options: HubRoutesOptions): Hono {
     const admin = isAdmin(options, c.req.raw);
     // A wrong token is told, or its holder would take the public list for all there is.
     if (!admin && c.req.header("authorization") !== undefined) return unauthorized();
-    return c.json({ admin, runs: hub.rows(admin) } satisfies HubRuns);
+    return c.json({ admin, runs: rowsOf(options, admin) } satisfies HubRuns);
   });
   const admin = (handler: (c: Context) => Response | Promise<Response>) => (c: Context) =>
     isAdmin(options, c.req.raw) ? handler(c) : unauthorized();
@@ -93,8 +96,9 @@ type Guard = (
 ) => (c: Context) => Response | Promise<Response>;
 
 /** What is done with a run that is there; each answers with the list as it is then. */
-function addRunRoutes(app: Hono, { hub }: HubRoutesOptions, admin: Guard): void {
-  const rows = (c: Context) => c.json({ admin: true, runs: hub.rows(true) } satisfies HubRuns);
+function addRunRoutes(app: Hono, options: HubRoutesOptions, admin: Guard): void {
+  const { hub } = options;
+  const rows = (c: Context) => c.json({ admin: true, runs: rowsOf(options, true) } satisfies HubRuns);
   const idOf = (c: Context) => c.req.param("id")!;
   app.post(
     "/api/hub/runs/:id/archive",
@@ -143,7 +147,12 @@ async function formOf({ datasets }: HubRoutesOptions): Promise<RunForm> {
   return { datasets: await datasets.list(), defaults: DEFAULT_CONFIG, choices: Object.fromEntries(choices) };
 }
 
-async function make({ hub, datasets, operator }: HubRoutesOptions, c: Context): Promise<Response> {
+function rowsOf({ hub, datasets }: HubRoutesOptions, admin: boolean): HubRun[] {
+  return hub.rows(admin).map((row) => ({ ...row, dataset: datasets.nameOf(row.dataset) }));
+}
+
+async function make(options: HubRoutesOptions, c: Context): Promise<Response> {
+  const { hub, datasets, operator } = options;
   const wish = v.safeParse(RUN_WISH, await wishOf(c.req.raw));
   if (!wish.success) return badWish(wish.issues[0]);
   const { config: given, weightsOf, ...about } = wish.output;
@@ -155,7 +164,7 @@ async function make({ hub, datasets, operator }: HubRoutesOptions, c: Context): 
     spec: specOf(config, dataset.vocabulary),
     ...(weightsOf === undefined ? {} : { weightsOf }),
   });
-  return c.json({ id, runs: hub.rows(true) }, 201);
+  return c.json({ id, runs: rowsOf(options, true) }, 201);
 }
 
 /** Errors of a field are no failure of the request: a form that is being filled in is wrong most of the time. */

@@ -13,35 +13,38 @@ const HOUR_MS = 3_600_000;
 export interface InvitationOptions {
   shell: Shell;
   door: Door;
-  isAdmin(request: Request): boolean;
+  /** Whose token the request has, as the log calls them; null = no organizer's. */
+  who(request: Request): string | null;
   /** The join link with another token. */
   linkOf(token: string): string;
 }
 
 export function addInvitationRoutes(app: Hono, options: InvitationOptions): void {
-  const { door, isAdmin } = options;
+  const { door, who } = options;
   app.get("/api/invitations", (c) => {
-    return isAdmin(c.req.raw) ? c.json(listed(options)) : unauthorized();
+    return who(c.req.raw) === null ? unauthorized() : c.json(listed(options));
   });
   app.post("/api/invitations", async (c) => {
-    if (!isAdmin(c.req.raw)) return unauthorized();
-    return make(options, await bodyOf(c.req.raw));
+    const by = who(c.req.raw);
+    return by === null ? unauthorized() : make(options, await bodyOf(c.req.raw), by);
   });
   app.delete("/api/invitations/:id", (c) => {
-    if (!isAdmin(c.req.raw)) return unauthorized();
-    return withdraw(options, c.req.param("id"));
+    const by = who(c.req.raw);
+    return by === null ? unauthorized() : withdraw(options, c.req.param("id"), by);
   });
   app.post("/api/public", async (c) => {
-    if (!isAdmin(c.req.raw)) return unauthorized();
+    const by = who(c.req.raw);
+    if (by === null) return unauthorized();
     const { open } = await bodyOf(c.req.raw);
     if (typeof open !== "boolean") return problem(400, "usage", `open is ${shown(open)}; use true or false`);
     door.invites.setOpen(open);
-    options.shell.warn(open ? "the public link is open" : "the public link is closed: by invitation only");
+    const now = open ? "the public link is open" : "the public link is closed: by invitation only";
+    options.shell.feed({ type: "noted", text: `${now} (ordered by ${by})` });
     return c.json(listed(options));
   });
 }
 
-function make(options: InvitationOptions, body: Record<string, unknown>): Response {
+function make(options: InvitationOptions, body: Record<string, unknown>, by: string): Response {
   const { seats = 1, hours = 24, note = "" } = body;
   if (!isWithin(seats, SEATS_MAX) || !Number.isInteger(seats)) {
     return problem(400, "usage", `seats is ${shown(seats)}; use a whole number from 1 to ${SEATS_MAX}`);
@@ -55,9 +58,11 @@ function make(options: InvitationOptions, body: Record<string, unknown>): Respon
   const expiresAt = Math.round(options.shell.now() + hours * HOUR_MS);
   try {
     const invite = options.door.invites.add({ note, seats, expiresAt });
-    options.shell.warn(
-      `invitation ${invite.id} made for ${seats === 1 ? "one computer" : `${seats} computers`}`,
-    );
+    const computers = seats === 1 ? "one computer" : `${seats} computers`;
+    options.shell.feed({
+      type: "noted",
+      text: `invitation ${invite.id} made for ${computers} (ordered by ${by})`,
+    });
     return Response.json(statusOf(options, invite));
   } catch (error) {
     if (!(error instanceof ShoalError)) throw error;
@@ -65,11 +70,11 @@ function make(options: InvitationOptions, body: Record<string, unknown>): Respon
   }
 }
 
-function withdraw(options: InvitationOptions, id: string): Response {
+function withdraw(options: InvitationOptions, id: string, by: string): Response {
   const { shell, door } = options;
   const peers = door.seated(id);
   if (!door.invites.remove(id)) return problem(404, "usage", `there is no invitation ${shown(id)}`);
-  shell.warn(`invitation ${id} withdrawn`);
+  shell.feed({ type: "noted", text: `invitation ${id} withdrawn (ordered by ${by})` });
   for (const peer of peers) shell.feed({ type: "evict", peer, reason: "its invitation was withdrawn" });
   return Response.json(listed(options));
 }

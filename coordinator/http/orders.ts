@@ -1,6 +1,6 @@
 // The organizer's orders over HTTP: pause, stop, drain, put out, change, go back, and what is done with checkpoints. Checks what
 // was asked and hands it to the run's core, which decides. Every route wants the admin token.
-import type { Context, Hono } from "hono";
+import type { Hono } from "hono";
 import { CHANGES_MAX } from "../core/changes.ts";
 import { previewReplan } from "../core/replan.ts";
 import { CHANGEABLE_KEYS, type ChangeableKey, type ConfigValues } from "../../peer/wire/changes.ts";
@@ -10,85 +10,105 @@ import { checkpointsDir, readCheckpoint } from "../store/checkpoints.ts";
 import { readConfig } from "../../peer/model/config.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import { bodyOf, problem, shown, unauthorized } from "./answers.ts";
+import { evict } from "./banish.ts";
+import type { Door } from "./door.ts";
 import { join } from "node:path";
 
 export interface OrderOptions {
   shell: Shell;
+  door: Door;
   outDir: string;
-  isAdmin(request: Request): boolean;
+  /** Whose token the request has, as the log calls them; null = no organizer's. */
+  who(request: Request): string | null;
   /** What a page sees once the order was taken. */
   status(): unknown;
 }
 
-/** Longest reason that is told to a peer that has to go. */
-const REASON_CHARS_MAX = 200;
-
 type Taken = Response | null;
 
-/** A refusal, or null once the core has the order. */
-type Handler = (body: Record<string, unknown>, c: Context) => Taken | Promise<Taken>;
+/** A refusal, or null once the core has the order of `by`. */
+type Handler = (body: Record<string, unknown>, by: string) => Taken | Promise<Taken>;
 
 export function addOrderRoutes(app: Hono, options: OrderOptions): void {
   const { shell } = options;
   const order = (path: string, handler: Handler) =>
     app.post(path, async (c) => {
-      if (!options.isAdmin(c.req.raw)) return unauthorized();
-      return await handler(await bodyOf(c.req.raw), c) ?? c.json(options.status());
+      const by = options.who(c.req.raw);
+      if (by === null) return unauthorized();
+      return await handler(await bodyOf(c.req.raw), by) ?? c.json(options.status());
     });
-  order("/api/control", (body) => control(shell, body));
-  order("/api/evict", (body) => evict(shell, body));
-  order("/api/drain", ({ peer }) => {
+  order("/api/control", (body, by) => control(shell, body, by));
+  order("/api/evict", ({ peer, ...how }, by) => {
+    return isPeer(shell, peer) ? evict(options, peer, { ...how, by }) : noPeer(peer);
+  });
+  order("/api/drain", ({ peer }, by) => {
     if (!isPeer(shell, peer)) return noPeer(peer);
-    shell.feed({ type: "admin", action: "drain", peer });
+    shell.feed({ type: "admin", action: "drain", peer, by });
     return null;
   });
-  order("/api/change", (body) => change(shell, body));
-  order("/api/rollback", ({ checkpoint }) => rollback(options, checkpoint));
-  order("/api/replan", ({ apply }) => replan(shell, apply));
+  order("/api/pin", ({ peer, stage }, by) => {
+    return isPeer(shell, peer) ? pin(shell, { peer, stage, by }) : noPeer(peer);
+  });
+  order("/api/change", (body, by) => change(shell, body, by));
+  order("/api/rollback", ({ checkpoint }, by) => rollback(options, checkpoint, by));
+  order("/api/replan", ({ apply }, by) => replan(shell, apply, by));
+  addCheckpointRoutes(app, options);
+}
+
+function addCheckpointRoutes(app: Hono, options: OrderOptions): void {
   app.post("/api/checkpoints/:name/verify", async (c) => {
-    if (!options.isAdmin(c.req.raw)) return unauthorized();
+    if (options.who(c.req.raw) === null) return unauthorized();
     return await verify(options, c.req.param("name"));
   });
   app.delete("/api/checkpoints/:name", async (c) => {
-    if (!options.isAdmin(c.req.raw)) return unauthorized();
-    return await remove(options, c.req.param("name")) ?? c.json(options.status());
+    const by = options.who(c.req.raw);
+    if (by === null) return unauthorized();
+    return await remove(options, c.req.param("name"), by) ?? c.json(options.status());
   });
 }
 
-function control(shell: Shell, { action, step }: Record<string, unknown>): Taken {
+function control(shell: Shell, { action, step }: Record<string, unknown>, by: string): Taken {
   if (action === "stop" && step !== undefined) {
     if (!isStep(step)) return problem(400, "usage", `step ${shown(step)}; use a whole number of steps`);
-    shell.feed({ type: "admin", action, step });
+    shell.feed({ type: "admin", action, step, by });
     return null;
   }
   if (action !== "pause" && action !== "resume" && action !== "stop") {
     return problem(400, "usage", `action ${shown(action)}; use pause, resume or stop`);
   }
-  shell.feed({ type: "admin", action });
+  shell.feed({ type: "admin", action, by });
   return null;
 }
 
 /** A dry run: what the planner would do now and what that would change. With `apply` it is done at the next boundary. */
-function replan(shell: Shell, apply: unknown): Response {
+function replan(shell: Shell, apply: unknown, by: string): Response {
   if (apply !== undefined && typeof apply !== "boolean") {
     return problem(400, "usage", `apply ${shown(apply)}; use true or false`);
   }
   const preview = previewReplan(shell.core.state);
-  if (apply === true && preview.possible) shell.feed({ type: "admin", action: "replan" });
+  if (apply === true && preview.possible) shell.feed({ type: "admin", action: "replan", by });
   return Response.json(preview);
 }
 
-/** `again`: it may come back by itself, as one that was only slow. */
-function evict(shell: Shell, { peer, reason, again }: Record<string, unknown>): Taken {
-  if (!isPeer(shell, peer)) return noPeer(peer);
-  const why = typeof reason === "string" ? reason.trim().slice(0, REASON_CHARS_MAX) : "";
-  const told = why === "" ? "put out by the organizer" : `put out by the organizer: ${why}`;
-  shell.feed({ type: "evict", peer, reason: told, mayReturn: again === true });
+/** Stages are counted from 1, as people do; null lets it compute any. */
+function pin(shell: Shell, { peer, stage, by }: { peer: string; stage: unknown; by: string }): Taken {
+  const { spec, config } = shell.core.state;
+  if (stage !== null && !(isStep(stage) && stage >= 1 && stage <= spec.n_layer)) {
+    return problem(400, "usage", `stage is ${shown(stage)}; use a number from 1 to ${spec.n_layer}, or null`);
+  }
+  if (!["dynamic", "2bw"].includes(config.schedule)) {
+    return problem(
+      409,
+      "usage",
+      `the schedule ${config.schedule} places its stages itself; pin with dynamic`,
+    );
+  }
+  shell.feed({ type: "admin", action: "pin", peer, stage: stage === null ? null : stage - 1, by });
   return null;
 }
 
 /** The whole configuration as it would be is checked, not only the keys that change. */
-function change(shell: Shell, { step, set }: Record<string, unknown>): Taken {
+function change(shell: Shell, { step, set }: Record<string, unknown>, by: string): Taken {
   if (!isStep(step)) return problem(400, "usage", `step ${shown(step)}; use a whole number of steps`);
   const { state } = shell.core;
   if (state.changes.length >= CHANGES_MAX) {
@@ -115,11 +135,11 @@ function change(shell: Shell, { step, set }: Record<string, unknown>): Taken {
     if (!(error instanceof ShoalError)) throw error;
     return problem(400, error.code, error.message);
   }
-  shell.feed({ type: "admin", action: "change", step, set: set as ConfigValues });
+  shell.feed({ type: "admin", action: "change", step, set: set as ConfigValues, by });
   return null;
 }
 
-async function rollback({ shell, outDir }: OrderOptions, name: unknown): Promise<Taken> {
+async function rollback({ shell, outDir }: OrderOptions, name: unknown, by: string): Promise<Taken> {
   if (!isCheckpoint(shell, name)) return noCheckpoint(name);
   try {
     const checkpoint = await readCheckpoint(join(checkpointsDir(outDir), name));
@@ -127,7 +147,7 @@ async function rollback({ shell, outDir }: OrderOptions, name: unknown): Promise
     const { step } = checkpoint.manifest;
     for (const { info, bytes } of files) shell.putFile(step, info, bytes);
     const source = { step, files: files.map(({ info }) => info) };
-    shell.feed({ type: "admin", action: "rollback", source, name });
+    shell.feed({ type: "admin", action: "rollback", source, name, by });
     return null;
   } catch (error) {
     return unreadable(error);
@@ -145,11 +165,11 @@ async function verify({ shell, outDir }: OrderOptions, name: string): Promise<Re
   }
 }
 
-async function remove({ shell, outDir }: OrderOptions, name: string): Promise<Taken> {
+async function remove({ shell, outDir }: OrderOptions, name: string, by: string): Promise<Taken> {
   if (!isCheckpoint(shell, name)) return noCheckpoint(name);
   await Deno.remove(join(checkpointsDir(outDir), name), { recursive: true });
   shell.checkpoints.splice(shell.checkpoints.findIndex((it) => it.name === name), 1);
-  shell.warn(`checkpoint ${name} deleted by the organizer`);
+  shell.feed({ type: "noted", text: `checkpoint ${name} deleted by ${by}` });
   return null;
 }
 

@@ -177,7 +177,11 @@ export class Sockets {
     this.#shell.feed({ type: "return", peer, have: hello.have ?? null });
   }
 
-  #welcome(session: Session, id: string, who: Identity & { resumed: boolean; mark?: string | undefined }): void {
+  #welcome(
+    session: Session,
+    id: string,
+    who: Identity & { resumed: boolean; mark?: string | undefined },
+  ): void {
     const { incarnation, ticket, resumed, mark } = who;
     const connection = connectionOver(session.socket);
     Object.assign(session, { id, connection });

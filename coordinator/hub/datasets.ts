@@ -1,9 +1,9 @@
 // Which texts a run of this coordinator may learn: the ones that come with it and those that its organizer has brought. No paths:
 // whoever has the organizer's link may make runs, and is not thereby allowed to read this computer's files.
+import { basename } from "node:path";
 import type { CorpusInfo } from "../corpora/types.ts";
 import { CORPUS_PREFIX } from "../corpora/types.ts";
 import { loadCorpus } from "../store/corpus.ts";
-import { ShoalError } from "../../peer/wire/errors.ts";
 import type { DatasetChoice } from "../../peer/wire/hub.ts";
 
 /** What comes with the packages, and what people call it. */
@@ -21,20 +21,17 @@ export class Datasets {
     this.#corpora = corpora;
   }
 
+  /** What people call the text: a run may learn one that is a file, whose folder is nobody else's matter. */
+  nameOf(dataset: string): string {
+    const known = BUILT_IN.find((it) => it.dataset === dataset) ??
+      this.#corpora().find(({ id }) => CORPUS_PREFIX + id === dataset);
+    return known?.name ?? basename(dataset);
+  }
+
   /** Those that a run can begin with now. */
   async list(): Promise<DatasetChoice[]> {
     const own = this.#corpora().filter(({ state }) => state === "ready").map(choiceOf);
     return [...await Promise.all(BUILT_IN.map((it) => this.#load(it))), ...own];
-  }
-
-  /** @throws {ShoalError} bad-corpus if there is none of the name */
-  async find(dataset: string): Promise<DatasetChoice> {
-    const found = (await this.list()).find((it) => it.dataset === dataset);
-    if (found !== undefined) return found;
-    throw new ShoalError(
-      "bad-corpus",
-      `there is no text ${JSON.stringify(dataset)} here; choose one of the list`,
-    );
   }
 
   /** Read once: how many tokens it has is known only then. */

@@ -112,13 +112,6 @@ export class Hub {
     return open.length === 1 ? open[0]!.run : null;
   }
 
-  /** Runs that learn the text, by name. */
-  usersOf(dataset: string): string[] {
-    return [...this.#slots.values()].flatMap((slot) =>
-      (slot.run?.shell.core.state.config ?? slot.known?.config)?.dataset === dataset ? [slot.card.name] : []
-    );
-  }
-
   /** Configuration of a run, for another one like it. @throws {ShoalError} usage */
   configOf(id: string): RunConfig {
     const slot = this.#find(id);

@@ -2,86 +2,10 @@
 // checkpoint, brought back, cloned with weights, deleted; what goes wrong in one leaves the others alone. The page has its own tests.
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { createCpuEngine } from "../../peer/engine/cpu.ts";
-import { readJoinLink } from "../../peer/deno.ts";
 import { decodeState } from "../../peer/model/state_file.ts";
-import { createLinkHost } from "../../peer/net/host.ts";
-import { Peer } from "../../peer/peer.ts";
-import type { HubRun, HubRuns } from "../../peer/wire/hub.ts";
+import type { HubRun } from "../../peer/wire/hub.ts";
+import { type HubSite, lend, make, openHub, refused, SMALL, withHub } from "../../test/support/hub_site.ts";
 import { newestCheckpoint, readCheckpoint } from "../store/checkpoints.ts";
-import { type HubServer, startHub } from "./start.ts";
-
-export const SMALL = {
-  ...{ n_layer: 2, n_head: 1, n_kv_head: 1, n_embd: 8, n_inner: 8, block_size: 8, batch_size: 1 },
-  ...{ gradient_accumulation_steps: 2, max_iters: 1000, warmup_iters: 0, eval_interval: 1000, eval_iters: 1 },
-  ...{ checkpoint_interval: 1000, sample_chars: 0 },
-};
-
-interface Site extends AsyncDisposable {
-  server: HubServer;
-  folder: string;
-  origin: string;
-  notes: string[];
-  ask(path: string, body?: unknown, more?: { method?: string; token?: string | null }): Promise<Response>;
-  rows(): Promise<HubRun[]>;
-}
-
-async function open(folder: string): Promise<Site> {
-  await Deno.mkdir(join(folder, "web"), { recursive: true });
-  await Deno.writeTextFile(join(folder, "web", "runs.html"), "<title>runs</title>");
-  await Deno.writeTextFile(join(folder, "web", "index.html"), "<title>join</title>");
-  const notes: string[] = [];
-  const server = await startHub({
-    ...{ runsDir: join(folder, "runs"), host: "127.0.0.1", port: 0, operator: "the test" },
-    ...{ webRoot: join(folder, "web"), onEvent: () => {} },
-    onNote: (id, text) => notes.push(`${id}: ${text}`),
-  });
-  const { origin, hash } = new URL(server.adminLink);
-  const ask: Site["ask"] = (path, body, { method, token = hash.slice(1) } = {}) =>
-    fetch(origin + path, {
-      method: method ?? (body === undefined ? "GET" : "POST"),
-      headers: token === null ? {} : { authorization: `Bearer ${token}` },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    });
-  return {
-    ...{ server, folder, origin, notes, ask },
-    rows: async () => (await (await ask("/api/hub/runs")).json() as HubRuns).runs,
-    [Symbol.asyncDispose]: () => server.stop("the test is over"),
-  };
-}
-
-async function withHub(test: (site: Site) => Promise<void>): Promise<void> {
-  const folder = await Deno.makeTempDir({ prefix: "shoal-hub-" });
-  try {
-    await using site = await open(folder);
-    await test(site);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-}
-
-async function make(site: Site, name: string, more: Record<string, unknown> = {}): Promise<string> {
-  const response = await site.ask("/api/hub/runs", { name, config: SMALL, ...more });
-  const body = await response.json();
-  assert.equal(response.status, 201, JSON.stringify(body));
-  return body.id;
-}
-
-async function refused(response: Response, status: number, wanted: RegExp): Promise<void> {
-  const body = await response.json();
-  assert.equal(response.status, status, JSON.stringify(body));
-  assert.match(`${body.code}: ${body.message}`, wanted);
-}
-
-function lend(link: string): Peer {
-  return new Peer({
-    ...{ ...readJoinLink(link), runtime: "deno", adapter: "none", engine: "cpu", memoryBytes: 1e9 },
-    createEngine: (build) => Promise.resolve(createCpuEngine(build)),
-    createHost: (selfId, relay) =>
-      createLinkHost({ selfId, relay, createLink: () => assert.fail("one peer opened a link") }),
-    onChange: () => {},
-  });
-}
 
 /** Long enough for a machine that does ten other things. */
 const PATIENCE_MS = 60_000;
@@ -94,7 +18,7 @@ async function until(what: string, holds: () => boolean | Promise<boolean>): Pro
   assert.fail(`${what} did not come`);
 }
 
-function step(site: Site, id: string): number {
+function step(site: HubSite, id: string): number {
   return site.server.hub.run(id)?.shell.core.state.committed ?? -1;
 }
 
@@ -209,7 +133,7 @@ Deno.test("hub: the runs that were open are open again after a restart, with the
   try {
     let before: HubRun[];
     {
-      await using site = await open(folder);
+      await using site = await openHub(folder);
       for (const name of ["a", "b", "c", "d"]) await make(site, name);
       await site.ask("/api/hub/runs/c/archive", {});
       before = await site.rows();
@@ -218,7 +142,7 @@ Deno.test("hub: the runs that were open are open again after a restart, with the
     const bytes = await Deno.readFile(log);
     bytes[20]! ^= 1;
     await Deno.writeFile(log, bytes);
-    await using site = await open(folder);
+    await using site = await openHub(folder);
     const after = await site.rows();
     const places = Object.fromEntries(after.map(({ id, place }) => [id, place]));
     assert.deepEqual(places, { a: "open", b: "open", c: "archived", d: "broken" });
@@ -228,7 +152,7 @@ Deno.test("hub: the runs that were open are open again after a restart, with the
     };
     for (const id of ["a", "b"]) assert.equal(path(after, id), path(before, id));
     assert.match(after.find((row) => row.id === "d")!.reason, /run\.log/);
-    await assert.rejects(open(folder), /another coordinator is running/);
+    await assert.rejects(openHub(folder), /another coordinator is running/);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

@@ -1,5 +1,6 @@
 // One run of a coordinator that has several: its folder and card, what its log says while it is closed, the open run while it is
 // open, and whether it failed. Opens and closes it; decides nothing about the others.
+import { join } from "node:path";
 import { planResume } from "../cli/resume_plan.ts";
 import type { CoordinatorEventLine } from "../core/run_state.ts";
 import { type OpenRun, openRun, type OpenRunOptions } from "../main.ts";

@@ -48,12 +48,12 @@ export async function startHub(options: HubServerOptions): Promise<HubServer> {
     ...{ base: () => base, port: () => port },
   });
   const estimator = new Estimator();
-  const library = await CorpusLibrary.open({
-    folder: join(runsDir, "corpora"),
-    usedBy: (id) => hub.rows(true).filter((it) => it.dataset === CORPUS_PREFIX + id).map((it) => it.name),
-  });
-  const datasets = new Datasets(() => library.listCorpora());
   try {
+    const library = await CorpusLibrary.open({
+      folder: join(runsDir, "corpora"),
+      usedBy: (id) => hub.rows(true).filter((it) => it.dataset === CORPUS_PREFIX + id).map((it) => it.name),
+    });
+    const datasets = new Datasets(() => library.listCorpora());
     const answer = createHubApp({ hub, datasets, library, estimator, adminToken, operator, webRoot });
     const server = serve(options, access.port, answer);
     ({ port } = server.addr as Deno.NetAddr);

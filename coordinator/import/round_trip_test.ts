@@ -22,16 +22,20 @@ async function exported(path: string, out: string, format: "hf" | "gguf" = "hf")
   });
 }
 
-Deno.test("round trip: a run's model of characters comes back as it was", () =>
-  inTempFolder(async (folder) => {
-    const path = await writeTiny(`${folder}/run`, { config: { tie_word_embeddings: true } });
-    await exported(path, `${folder}/hf`);
-    const again = await importModel({ from: `${folder}/hf`, out: `${folder}/again`, config: {} });
-    const [before, after] = [await readWeights(path), await readWeights(again.path)];
-    assert.deepEqual(after.params, before.params);
-    assert.deepEqual(after.manifest.spec, before.manifest.spec);
-    assert.deepEqual([after.manifest.vocab, after.tokenizer], [before.manifest.vocab, null]);
-  }));
+const ARCHITECTURES = [{ tie_word_embeddings: true }, { architecture: "gpt2" as const, n_kv_head: 2 }];
+
+for (const config of ARCHITECTURES) {
+  Deno.test(`round trip: a model of characters comes back as it was, ${JSON.stringify(config)}`, () =>
+    inTempFolder(async (folder) => {
+      const path = await writeTiny(`${folder}/run`, { config });
+      await exported(path, `${folder}/hf`);
+      const again = await importModel({ from: `${folder}/hf`, out: `${folder}/again`, config: {} });
+      const [before, after] = [await readWeights(path), await readWeights(again.path)];
+      assert.deepEqual(after.params, before.params);
+      assert.deepEqual(after.manifest.spec, before.manifest.spec);
+      assert.deepEqual([after.manifest.vocab, after.tokenizer], [before.manifest.vocab, null]);
+    }));
+}
 
 const SHAPE = {
   ...{ vocab_size: 260, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 2, num_attention_heads: 2 },

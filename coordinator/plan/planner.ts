@@ -4,6 +4,7 @@
 import { ShoalError } from "../../peer/wire/errors.ts";
 import type { ScheduleId } from "../../peer/wire/run.ts";
 import { chooseCodecs } from "./planner_codecs.ts";
+import { doubled } from "./planner_doubled.ts";
 import { exactFits, exactLayout } from "./planner_exact.ts";
 import { capacityOf, infeasibility, roomiest } from "./planner_feasible.ts";
 import { CostModel } from "./planner_model.ts";
@@ -32,6 +33,8 @@ export interface Settled {
   prediction: Prediction;
   codecs: BoundaryCodecs[];
   schedules: { schedule: ScheduleId; seconds: number }[];
+  /** Seconds of a step with one stage a peer, where peers have two. */
+  instead?: number;
 }
 
 /**
@@ -40,6 +43,11 @@ export interface Settled {
  */
 export function plan(request: PlanRequest): Plan | Infeasible {
   checkRequest(request);
+  const { config, peers } = request;
+  if (request.twoEach !== true && asksTwoEach(config, peers.length)) {
+    const two = plan({ ...request, twoEach: true, config: { ...config, n_stage: config.n_stage / 2 } });
+    if (two.kind === "plan") return two;
+  }
   const model = new CostModel(request);
   const most = depthMax(model);
   const capacities = [...model.engines.keys()].map((peer) => capacityOf(model, peer));
@@ -47,8 +55,26 @@ export function plan(request: PlanRequest): Plan | Infeasible {
   if (refusal !== null) return refusal;
   const found = candidates(model, most, () => roomiest(capacities, most, model.layers).peers.length)
     .filter((candidate) => candidate.cost.seconds < Infinity);
-  if (found.length > 0) return planOf(inOrder(settle(model, found)));
+  if (found.length > 0) {
+    const settled = settle(model, found);
+    return settled === null ? tooFullForTwo(model) : planOf(inOrder(settled));
+  }
   return request.hiddenAlone === false ? plan({ ...request, hiddenAlone: true }) : unreachable(model);
+}
+
+/** Whether the run has so many stages that each computing peer holds two. */
+export function asksTwoEach(
+  { n_stage, n_layer }: Pick<PlanRequest["config"], "n_stage" | "n_layer">,
+  peers: number,
+): boolean {
+  return n_stage > peers && n_stage % 2 === 0 && n_stage > 2 && n_stage <= 2 * peers && n_stage <= n_layer;
+}
+
+function tooFullForTwo({ request: { config, peers } }: CostModel): Infeasible {
+  return {
+    ...{ kind: "infeasible", missingLayers: 0, missingBytes: 0 },
+    reason: `No ${config.n_stage} of ${peers.length} peers have the memory for two stages each.`,
+  };
 }
 
 /** The memories would do, but no line of peers that reach one another was found. */
@@ -105,8 +131,11 @@ function withOptimum(model: CostModel, found: Candidate[], stageCount: number | 
   return [{ ...candidate, cost: { ...candidate.cost, options, seconds: best.seconds } }, ...found];
 }
 
-/** The simulator's choice among the candidates, improved step by step with the simulator as judge. */
-function settle(model: CostModel, found: readonly Candidate[]): Settled {
+/**
+ * The simulator's choice among the candidates, improved step by step with the simulator as judge. Null if each peer is to hold
+ * two stages and cannot.
+ */
+function settle(model: CostModel, found: readonly Candidate[]): Settled | null {
   const wanted = model.request.schedule ?? model.request.config.schedule;
   const first: ScheduleId = wanted === "auto" ? "dynamic" : wanted;
   const budget = { left: model.request.simulatedOps ?? SIMULATED_OPS };
@@ -118,8 +147,12 @@ function settle(model: CostModel, found: readonly Candidate[]): Settled {
   }
   best = refine(model, best, { budget });
   const { schedules, prediction } = chooseSchedule(model, best, wanted);
-  const { codecs, prediction: final } = chooseCodecs(model, best.candidate, prediction);
-  return { model, candidate: best.candidate, prediction: final, codecs, schedules };
+  const single = { candidate: best.candidate, prediction };
+  const chosen = doubled(model, single) ?? (model.request.twoEach ? null : single);
+  if (chosen === null) return null;
+  const { codecs, prediction: final } = chooseCodecs(model, chosen.candidate, chosen.prediction);
+  const instead = chosen === single ? {} : { instead: prediction.seconds };
+  return { model, candidate: chosen.candidate, prediction: final, codecs, schedules, ...instead };
 }
 
 /** The same with peers that are alike in the order of their naming. */

@@ -30,7 +30,7 @@ export function chooseCodecs(model: CostModel, candidate: Candidate, prediction:
   if (model.request.codecs !== "auto" || plain.every(isFinest)) return { codecs: plain, prediction };
   const limit = prediction.seconds * FINER_COST;
   const tried = (codecs: BoundaryCodecs[]): Choice | null => {
-    const next = predict(model, candidate, prediction.schedule, { codecs });
+    const next = predict(model, candidate, prediction.schedule, { codecs, stages: prediction.stages });
     return next.seconds <= limit ? { codecs, prediction: next } : null;
   };
   const finest = tried(plain.map(bothFiner));
@@ -80,6 +80,7 @@ export function codecReasons(
     const rate = model.slowestRate(stages[s]!.peers, stages[s + 1]!.peers);
     const both = forward === backward ? forward : `${forward} forward and ${backward} backward`;
     const why = isFinest({ forward, backward }) ? "has room at" : "carries";
-    return `Boundary ${s + 1}: ${both}, because its slowest link ${why} ${(rate / 1e6).toPrecision(2)} MB/s.`;
+    const told = rate < 1e7 ? (rate / 1e6).toPrecision(2) : (rate / 1e6).toFixed(0);
+    return `Boundary ${s + 1}: ${both}, because its slowest link ${why} ${told} MB/s.`;
   }).slice(0, SENTENCES_MAX);
 }

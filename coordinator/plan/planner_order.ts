@@ -9,7 +9,7 @@ export function inOrderOfNaming(model: CostModel, stages: readonly GroupStage[])
   for (const alike of classesOf(model)) {
     if (alike.length < 2) continue;
     const named = new Set(alike);
-    const placed = placesOf(stages).filter((peer) => named.has(peer));
+    const placed = [...new Set(placesOf(stages).filter((peer) => named.has(peer)))];
     const rest = alike.filter((peer) => !placed.includes(peer));
     [...placed, ...rest].forEach((peer, i) => order[peer] = alike[i]!);
   }

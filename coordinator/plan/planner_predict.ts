@@ -6,7 +6,7 @@ import { type SimulatedStage, simulatePipeline } from "./dynamic.ts";
 import type { Network } from "./network.ts";
 import type { CostModel, GroupStage, StageOption } from "./planner_model.ts";
 import type { Candidate } from "./planner_search.ts";
-import { FinishQueue } from "./planner_shares.ts";
+import { dealOut } from "./planner_shares.ts";
 import type { BoundaryCodecs } from "./planner_types.ts";
 import type { Jitter, Simulation } from "./simulate.ts";
 
@@ -44,17 +44,14 @@ export function predict(
   options: PredictOptions = {},
 ): Prediction {
   const stages = options.stages ?? loads(model, candidate, schedule);
-  const devices = stages.flatMap(({ stage, recompute }) =>
-    stage.peers.map((peer) => ({ peer, stage, recompute }))
-  );
-  const load = stagesPerPeer(stages);
-  const seconds = (kind: "F" | "B" | "W") => (_: number, device: number) => {
-    const { peer, stage, recompute } = devices[device]!;
-    return model.opSeconds(peer, stage.first, stage.end, recompute)[kind] * load.get(peer)!;
+  const devices = devicesOf(stages);
+  const seconds = (kind: "F" | "B" | "W") => (index: number, device: number) => {
+    const { stage, recompute } = stages[index]!;
+    return model.opSeconds(devices[device]!, stage.first, stage.end, recompute)[kind];
   };
-  const simulation = simulatePipeline(schedule, simulatedStages(stages), {
+  const simulation = simulatePipeline(schedule, simulatedStages(stages, devices), {
     seconds: { F: remembered(seconds("F")), B: remembered(seconds("B")), W: remembered(seconds("W")) },
-    network: networkOf(model, stages, options),
+    network: networkOf(model, { stages, devices }, options),
     // Only the dynamic order lets a weight gradient wait; the fixed ones run it with its backward.
     fusedBackward: false,
     ...(options.jitter === undefined ? {} : { jitter: options.jitter }),
@@ -65,25 +62,25 @@ export function predict(
   };
 }
 
-/** A shadow that took over may compute a second stage; each then gets its share of the peer's time. */
-function stagesPerPeer(stages: readonly PredictedStage[]): Map<number, number> {
-  const load = new Map<number, number>();
-  for (const { stage, shares } of stages) {
-    stage.peers.forEach((peer, i) => load.set(peer, (load.get(peer) ?? 0) + Number(shares[i]!.length > 0)));
-  }
-  return load;
+/** The peer that is each device: one, however many stages it computes. */
+function devicesOf(stages: readonly PredictedStage[]): number[] {
+  return [...new Set(stages.flatMap(({ stage }) => stage.peers))];
 }
 
 /** A device's seconds are asked for at every operation and never change. */
 function remembered(
   of: (stage: number, device: number) => number,
 ): (stage: number, device: number) => number {
-  const known: number[] = [];
-  return (stage, device) => known[device] ??= of(stage, device);
+  const known: number[][] = [];
+  return (stage, device) => (known[stage] ??= [])[device] ??= of(stage, device);
 }
 
-function simulatedStages(stages: readonly PredictedStage[]): SimulatedStage[] {
-  return stages.map(({ inflight, shares }) => ({ inflight, slots: inflight, replicas: shares }));
+function simulatedStages(stages: readonly PredictedStage[], devices: readonly number[]): SimulatedStage[] {
+  const at = new Map(devices.map((peer, device) => [peer, device]));
+  return stages.map(({ stage, inflight, shares }) => ({
+    ...{ inflight, slots: inflight, replicas: shares },
+    devices: stage.peers.map((peer) => at.get(peer)!),
+  }));
 }
 
 /** Each stage exchanges its sums as soon as its last replica is done; the step ends when all have. */
@@ -96,24 +93,36 @@ function stepSeconds(model: CostModel, stages: readonly PredictedStage[], simula
 
 function networkOf(
   model: CostModel,
-  stages: readonly PredictedStage[],
+  { stages, devices }: { stages: readonly PredictedStage[]; devices: readonly number[] },
   { codecs, doubtful = false }: PredictOptions,
 ): Network {
   const { codec_forward, codec_backward } = model.request.config;
-  const at = stages.flatMap(({ stage }, index) => stage.peers.map((peer) => ({ peer, index })));
+  const held = new Map(devices.map((peer) => [peer, new Set<number>()]));
+  stages.forEach(({ stage }, s) => stage.peers.forEach((peer) => held.get(peer)!.add(s)));
+  const seconds = (from: number, to: number) => {
+    let most = 0;
+    for (const s of held.get(from)!) {
+      const { forward = codec_forward } = codecs?.[s] ?? {};
+      const { backward = codec_backward } = codecs?.[s - 1] ?? {};
+      if (held.get(to)!.has(s + 1)) most = Math.max(most, model.transfer(from, to, forward));
+      if (held.get(to)!.has(s - 1)) most = Math.max(most, model.transfer(from, to, backward));
+    }
+    return most;
+  };
   return {
     mode: "duplex",
     latency: (from, to) => {
-      const [one, other] = [at[from]!.peer, at[to]!.peer];
+      const [one, other] = [devices[from]!, devices[to]!];
       return doubtful ? model.latencyMost(one, other) : model.latency(one, other);
     },
-    transfer: (from, to) => {
-      const forth = at[from]!.index < at[to]!.index;
-      const boundary = codecs?.[Math.min(at[from]!.index, at[to]!.index)];
-      const codec = forth ? boundary?.forward ?? codec_forward : boundary?.backward ?? codec_backward;
-      return model.transfer(at[from]!.peer, at[to]!.peer, codec);
-    },
+    // Two that are neighbours both ways round have tensors of both codecs: the larger counts.
+    transfer: rememberedLinks((from, to) => seconds(devices[from]!, devices[to]!), devices.length),
   };
+}
+
+function rememberedLinks(of: (from: number, to: number) => number, count: number) {
+  const known: number[] = [];
+  return (from: number, to: number) => known[from * count + to] ??= of(from, to);
 }
 
 /** Shares and caps of every stage, at the option that the cost model chose. */
@@ -158,20 +167,12 @@ function flightsOf(
 /** By option, which belongs to one group and its layers: most moves of a search leave most groups as they are. */
 const known = new WeakMap<StageOption, number[][]>();
 
-/** Micro-batches one by one to whoever would finish first, so that neighbours interleave; counts as in the option. */
+/** Counts as in the option. */
 function dealt(model: CostModel, stage: GroupStage, option: StageOption): number[][] {
   const before = known.get(option);
   if (before !== undefined) return before;
   const seconds = stage.peers.map((peer) => model.seconds(peer, stage.first, stage.end, option.recompute));
-  const shares: number[][] = seconds.map(() => []);
-  const queue = new FinishQueue(seconds, seconds.map(() => 0));
-  const full = (member: number) => shares[member]!.length >= option.shares[member]!;
-  shares.forEach((_, member) => full(member) && queue.close(member));
-  for (let m = 0; m < model.N; m++) {
-    const next = queue.take();
-    shares[next]!.push(m);
-    if (full(next)) queue.close(next);
-  }
+  const shares = dealOut(seconds, option.shares, model.N);
   known.set(option, shares);
   return shares;
 }

@@ -19,6 +19,7 @@ export function reasonsFor(settled: Settled, holders: HolderStages): string[] {
   const { stages } = holders;
   return [
     depth(settled),
+    ...twoEach(settled),
     ...stages.flatMap((stage) => memoryLimits(model, stage)).slice(0, SENTENCES_MAX),
     ...stages.flatMap((stage) => slotLimits(settled, stage)).slice(0, SENTENCES_MAX),
     pace(settled),
@@ -49,6 +50,16 @@ function depth({ model, candidate }: Settled): string {
   }
   if (wanted > 0) return `${plural(stages, "stage")}, as the run asks for.`;
   return `${plural(stages, "stage")} for ${plural(model.peers, "peer")}: the fastest depth that was found.`;
+}
+
+function twoEach({ prediction, instead }: Settled): string[] {
+  if (instead === undefined) return [];
+  const step = (seconds: number) => `${seconds.toPrecision(3)} s`;
+  return [
+    `Peers that compute hold two stages each: ${step(prediction.seconds)} per step instead of ${
+      step(instead)
+    }.`,
+  ];
 }
 
 /** Peers that could not hold one more layer, whatever they recomputed. */
@@ -93,10 +104,13 @@ function pace({ model, candidate }: Settled): string {
   const stage = stages[cost.slowest]!;
   const option = stage.options[cost.options[cost.slowest]!]!;
   const seconds = `${cost.pace.toPrecision(2)} s per micro-batch`;
+  const own = stages.reduce((sum, it, s) => {
+    return it.peers[0] === stage.peers[0] ? sum + it.options[cost.options[s]!]!.pace : sum;
+  }, 0);
   const names = stage.peers.length === 1
     ? nameOf(model, model.request.peers[stage.peers[0]!]!.id)
     : `stage ${cost.slowest}`;
-  if (option.pace >= cost.pace * (1 - 1e-9)) return `The pace is set by ${names}: ${seconds}.`;
+  if (own >= cost.pace * (1 - 1e-9)) return `The pace is set by ${names}: ${seconds}.`;
   const next = stages[cost.slowest + 1];
   const busy = next === undefined ? 0 : model.hop(stage.peers, next.peers).pace;
   if (busy >= cost.pace * (1 - 1e-9)) {

@@ -28,7 +28,7 @@ export function bestShares(seconds: readonly number[], N: number): number[] {
  * Who would finish one more micro-batch first, again and again: of several, the first in the list. A binary heap, since hundreds
  * of members get hundreds of micro-batches.
  */
-export class FinishQueue {
+class FinishQueue {
   readonly #seconds: readonly number[];
   /** Micro-batches of each member so far, and when it would be done with one more. */
   readonly #counts: number[];
@@ -76,6 +76,20 @@ export class FinishQueue {
     const [x, y] = [this.#finish[a]!, this.#finish[b]!];
     return x < y || (x === y && a < b);
   }
+}
+
+/** Micro-batches 0 to N-1 one by one to whoever would finish first, so that neighbours interleave; `counts` are how many each gets. */
+export function dealOut(seconds: readonly number[], counts: readonly number[], N: number): number[][] {
+  const shares: number[][] = seconds.map(() => []);
+  const queue = new FinishQueue(seconds, seconds.map(() => 0));
+  const full = (member: number) => shares[member]!.length >= counts[member]!;
+  shares.forEach((_, member) => full(member) && queue.close(member));
+  for (let m = 0; m < N; m++) {
+    const next = queue.take();
+    shares[next]!.push(m);
+    if (full(next)) queue.close(next);
+  }
+  return shares;
 }
 
 /**

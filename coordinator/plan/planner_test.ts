@@ -5,7 +5,13 @@ import fc from "fast-check";
 import { stageLayout, wholeModel } from "../../peer/model/layout.ts";
 import type { ScheduleId } from "../../peer/wire/run.ts";
 import { plan } from "./planner.ts";
-import { checkPlan, drawSwarm, equalPeers, type SwarmOptions } from "../../test/support/swarm_requests.ts";
+import {
+  checkPlan,
+  drawSwarm,
+  equalPeers,
+  hasTwoEach,
+  type SwarmOptions,
+} from "../../test/support/swarm_requests.ts";
 import type { Infeasible, Plan, PlannerPeer, PlanRequest } from "./planner_types.ts";
 
 const swarm = fc.record({
@@ -40,7 +46,7 @@ function request(of: Drawn): PlanRequest {
 }
 
 Deno.test("every plan covers layers and micro-batches once and keeps within each memory; every refusal is right", () => {
-  const seen = { plans: 0, refusals: 0, shadows: 0, replicas: 0, recomputing: 0 };
+  const seen = { plans: 0, refusals: 0, shadows: 0, replicas: 0, recomputing: 0, twoEach: 0 };
   fc.assert(
     fc.property(swarm, (of) => {
       const asked = request(of);
@@ -53,7 +59,9 @@ Deno.test("every plan covers layers and micro-batches once and keeps within each
       seen.shadows += Number(answer.stages.some((stage) => stage.shadows.length > 0));
       seen.replicas += Number(answer.stages.some((stage) => stage.replicas.length > 1));
       seen.recomputing += Number(answer.stages.some((stage) => stage.recompute !== "none"));
-      checkPlan(asked, answer);
+      const two = hasTwoEach(answer);
+      seen.twoEach += Number(two);
+      checkPlan(asked, answer, { doubled: two });
     }),
     { seed: 71, numRuns: 250 },
   );
@@ -131,6 +139,37 @@ Deno.test("a slow link takes the coarser codec, a quick one the finer", () => {
   const codecs = (bytesPerS: number) => planOf({ ...asked, link: () => ({ latency: 0, bytesPerS }) }).codecs;
   assert.deepEqual(codecs(1e9), [{ forward: "f16s", backward: "f16s" }]);
   assert.deepEqual(codecs(2e5), [{ forward: "i8b64", backward: "i8b64" }]);
+});
+
+Deno.test("each boundary and direction has its own codec, and the sentence gives the slowest link's rate", () => {
+  const config = { n_stage: 3, n_layer: 3, gradient_accumulation_steps: 8 };
+  const asked: PlanRequest = { ...equalPeers([2, 2, 2], config), codecs: "auto" };
+  // id0 and id2 do not reach one another, so id1 is in the middle; what id2 sends is slow.
+  const link: PlanRequest["link"] = (from, to) =>
+    from !== "id1" && to !== "id1" ? null : { latency: 0.01, bytesPerS: from === "id2" ? 2e5 : 1e9 };
+  const { stages, codecs, reasons } = planOf({ ...asked, link });
+  const slowFirst = stages[0]!.replicas[0]!.peer === "id2";
+  const [slow, coarse] = slowFirst
+    ? [0, { forward: "i8b64", backward: "f16s" }]
+    : [1, { forward: "f16s", backward: "i8b64" }];
+  assert.deepEqual([codecs[slow], codecs[1 - slow]], [coarse, { forward: "f16s", backward: "f16s" }]);
+  assert.deepEqual(
+    reasons.filter((reason) => reason.startsWith("Boundary")).toSorted(),
+    [
+      `Boundary ${2 - slow}: f16s, because its slowest link has room at 1000 MB/s.`,
+      `Boundary ${
+        1 + slow
+      }: ${coarse.forward} forward and ${coarse.backward} backward, because its slowest link ` +
+      "carries 0.20 MB/s.",
+    ].toSorted(),
+  );
+});
+
+Deno.test("codecs that leave nothing to choose are not spoken of", () => {
+  const asked = equalPeers([2, 2], { n_stage: 2, codec_forward: "raw32", codec_backward: "f16s" });
+  const { codecs, reasons } = planOf({ ...asked, codecs: "auto" });
+  assert.deepEqual(codecs, [{ forward: "raw32", backward: "f16s" }]);
+  assert.deepEqual(reasons.filter((reason) => reason.startsWith("Boundary")), []);
 });
 
 Deno.test("latency turns the choice of schedule to the dynamic order, and the sentence gives the seconds", () => {

@@ -66,6 +66,8 @@ export interface PlanRequest {
   cutSeconds?(next: Pick<Plan, "stages">): number;
   /** Whether tabs in the background may be a stage's only computing peers, if others could be. Default true. */
   hiddenAlone?: boolean;
+  /** Each computing peer holds two stages, and n_stage counts peers in a line. Default: where n_stage asks for it, or if it pays. */
+  twoEach?: boolean;
   /** Simulated operations that the search may spend; see planner.ts. */
   simulatedOps?: number;
 }

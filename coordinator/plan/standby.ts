@@ -5,6 +5,7 @@ import { diffPlans, heldBy, type PlanDiff } from "./plan_diff.ts";
 import { depthMax, plan as planAnew, planOf, settledOn } from "./planner.ts";
 import { capacityOf, infeasibility } from "./planner_feasible.ts";
 import { CostModel, type GroupStage } from "./planner_model.ts";
+import { predict } from "./planner_predict.ts";
 import { type Budget, type Judged, judged, refine } from "./planner_refine.ts";
 import { candidateOf } from "./planner_search.ts";
 import type { Infeasible, Plan, PlanRequest } from "./planner_types.ts";
@@ -55,7 +56,17 @@ function withoutPeer(
       ? stage.replicas
       : stage.shadows.filter((shadow) => shadow !== peer).slice(0, 1).map((shadow) => ({ peer: shadow })),
   }));
-  return layoutOf(model, { stages: shadowing, schedule: plan.schedule }, budget);
+  const left = layoutOf(model, { stages: shadowing, schedule: plan.schedule }, budget);
+  return left === null ? null : asRunNow(model, left, plan);
+}
+
+/** A cut keeps its slots and what it computes again, whoever takes over. */
+function asRunNow(model: CostModel, { candidate, prediction }: Judged, plan: Plan): Judged {
+  const stages = prediction.stages.map((stage, s) => {
+    const { inflight, recompute } = plan.stages[s]!;
+    return { ...stage, inflight, recompute };
+  });
+  return { candidate, prediction: predict(model, candidate, prediction.schedule, { stages }) };
 }
 
 /** Who computes what, as far as the search needs to know. */

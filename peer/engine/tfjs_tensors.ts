@@ -72,6 +72,7 @@ class TensorMath implements StageMath<Matrix, Matrix> {
   }
 
   normalize(x: Matrix, gain: Matrix): { y: Matrix; rstd: Matrix } {
+    if (this.#shape.gpt2) return this.#layerNorm(x, gain);
     const rstd = this.#tidy(() => {
       const squares = tf.mean(tf.square(x), 1);
       return tf.reshape(tf.rsqrt(tf.add(squares, this.#shape.eps)), [1, this.#shape.R]) as Matrix;
@@ -80,7 +81,67 @@ class TensorMath implements StageMath<Matrix, Matrix> {
   }
 
   renormalize(x: Matrix, gain: Matrix, rstd: Matrix): Matrix {
-    return this.#tidy(() => tf.mul(tf.mul(x, column(rstd)), gain));
+    if (!this.#shape.gpt2) return this.#tidy(() => tf.mul(tf.mul(x, column(rstd)), gain));
+    return this.#tidy(() => tf.add(tf.mul(centered(x, rstd), rowOf(gain, 0)), rowOf(gain, 1)));
+  }
+
+  #layerNorm(x: Matrix, affine: Matrix): { y: Matrix; rstd: Matrix } {
+    const rstd = this.#tidy(() => {
+      const { mean, variance } = tf.moments(x, 1, true);
+      const scale = tf.rsqrt(tf.add(variance, this.#shape.eps));
+      return tf.transpose(tf.concat2d([mean as Matrix, scale as Matrix], 1));
+    });
+    return { y: this.renormalize(x, affine, rstd), rstd };
+  }
+
+  /** With h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)) where g = dy gain. */
+  #layerNormGrad(
+    dy: Matrix,
+    { x, gain, rstd }: { x: Matrix; gain: Matrix; rstd: Matrix },
+  ): { dx: Matrix; dGain: Matrix } {
+    const dGain = this.#tidy(() => {
+      const sums = [tf.mul(dy, centered(x, rstd)), dy].map((part) => tf.sum(part, 0, true) as Matrix);
+      return tf.concat2d(sums, 0);
+    });
+    const dx = this.#consuming([dy], () => {
+      const h = centered(x, rstd), g = tf.mul(dy, rowOf(gain, 0));
+      const pull = tf.mul(h, tf.mean(tf.mul(g, h), 1, true));
+      return tf.mul(tf.sub(tf.sub(g, tf.mean(g, 1, true)), pull), column(rowOf(rstd, 1)));
+    });
+    return { dx, dGain };
+  }
+
+  addRow(target: Matrix, row: Matrix): Matrix {
+    return this.#consuming([target], () => tf.add(target, row));
+  }
+
+  sumRows(dy: Matrix): Matrix {
+    return this.#tidy(() => tf.sum(dy, 0, true));
+  }
+
+  addPositions(x: Matrix, positions: Matrix): Matrix {
+    const { B } = this.#shape;
+    return this.#consuming([x], () => tf.add(x, tf.tile(positions, [B, 1])));
+  }
+
+  sumPositions(dx: Matrix): Matrix {
+    const { B, T, C } = this.#shape;
+    return this.#tidy(() => tf.sum(tf.reshape(dx, [B, T, C]), 0));
+  }
+
+  gelu(up: Matrix): Matrix {
+    return this.#tidy(() => tf.mul(tf.mul(up, 0.5), tf.add(tf.tanh(geluArgument(up)), 1)));
+  }
+
+  geluGrad(up: Matrix, dAct: Matrix): { dGateUp: Matrix; act: Matrix } {
+    const act = this.gelu(up);
+    const dGateUp = this.#consuming([up, dAct], () => {
+      const t = tf.tanh(geluArgument(up));
+      const inner = tf.mul(SLOPE, tf.add(1, tf.mul(3 * CUBIC, tf.square(up))));
+      const along = tf.mul(tf.mul(tf.mul(up, 0.5), tf.sub(1, tf.square(t))), inner);
+      return tf.mul(dAct, tf.add(tf.mul(0.5, tf.add(1, t)), along));
+    });
+    return { dGateUp, act };
   }
 
   /** With n = x rstd: dx = rstd (g - n mean(g n)) where g = dy gain. */
@@ -88,6 +149,7 @@ class TensorMath implements StageMath<Matrix, Matrix> {
     dy: Matrix,
     { x, gain, rstd }: { x: Matrix; gain: Matrix; rstd: Matrix },
   ): { dx: Matrix; dGain: Matrix } {
+    if (this.#shape.gpt2) return this.#layerNormGrad(dy, { x, gain, rstd });
     const dGain = this.#tidy(() => tf.sum(tf.mul(dy, tf.mul(x, column(rstd))), 0, true) as Matrix);
     const dx = this.#consuming([dy], () => {
       const n = tf.mul(x, column(rstd)), g = tf.mul(dy, gain);
@@ -107,7 +169,8 @@ class TensorMath implements StageMath<Matrix, Matrix> {
 
   attendGrad(qkv: Matrix, _: Matrix, dAttended: Matrix): Matrix {
     return this.#consuming([qkv, dAttended], () => {
-      return this.#attention.rotate(this.#attention.attendGrad(qkv, dAttended), -1);
+      const gradient = this.#attention.attendGrad(qkv, dAttended);
+      return this.#shape.gpt2 ? gradient : this.#attention.rotate(gradient, -1);
     });
   }
 
@@ -214,6 +277,24 @@ class TensorMath implements StageMath<Matrix, Matrix> {
     if (tf.getBackend() !== this.name) void tf.setBackend(this.name);
     return work();
   }
+}
+
+/** sqrt(2 / pi), and the weight of GELU's cubic term. */
+const SLOPE = Math.sqrt(2 / Math.PI);
+const CUBIC = 0.044715;
+
+function geluArgument(z: Matrix): tf.Tensor {
+  return tf.mul(SLOPE, tf.add(z, tf.mul(CUBIC, tf.mul(tf.square(z), z))));
+}
+
+/** Row `index` of a matrix of two, [1, n]. */
+function rowOf(pair: Matrix, index: number): Matrix {
+  return tf.slice2d(pair, [index, 0], [1, pair.shape[1]]);
+}
+
+/** (x - mean) rstd of each row; stats are [2, R]. */
+function centered(x: Matrix, stats: Matrix): Matrix {
+  return tf.mul(tf.sub(x, column(rowOf(stats, 0))), column(rowOf(stats, 1)));
 }
 
 /** [1, R] as a column, to scale rows with. */

@@ -11,6 +11,15 @@ import type {
   RowRange,
   StageMath,
 } from "../model/tfjs_math.ts";
+import {
+  addOver,
+  gelu,
+  geluGradInPlace,
+  layernormGradInPlace,
+  normaliseRows,
+  rowStats,
+  sumOver,
+} from "./tfjs_wasm_gpt2.ts";
 import { attend, attendGrad } from "./tfjs_wasm_attention.ts";
 import { headInputGrad, headLoss, logitGrad } from "./tfjs_wasm_head.ts";
 
@@ -83,15 +92,19 @@ export class WasmMath implements StageMath<HeapMatrix, WasmLinear> {
   }
 
   normalize(x: HeapMatrix, gain: HeapMatrix): { y: HeapMatrix; rstd: HeapMatrix } {
-    const rstd = this.heap.empty(1, x.rows);
-    rootMeanSquares(this.heap.view(rstd), this.heap.view(x), { C: x.cols, eps: this.#shape.eps });
+    const { gpt2, eps } = this.#shape;
+    const rstd = this.heap.empty(gpt2 ? 2 : 1, x.rows);
+    if (gpt2) rowStats(this.heap.view(rstd), this.heap.view(x), eps);
+    else rootMeanSquares(this.heap.view(rstd), this.heap.view(x), { C: x.cols, eps });
     return { y: this.renormalize(x, gain, rstd), rstd };
   }
 
   renormalize(x: HeapMatrix, gain: HeapMatrix, rstd: HeapMatrix): HeapMatrix {
     const y = this.heap.empty(x.rows, x.cols);
     const { heap } = this;
-    scaleRows(heap.view(y), heap.view(x), { gain: heap.view(gain), rstd: heap.view(rstd) });
+    const [to, from, affine, stats] = [heap.view(y), heap.view(x), heap.view(gain), heap.view(rstd)];
+    if (this.#shape.gpt2) normaliseRows(to, from, { affine, stats });
+    else scaleRows(to, from, { gain: affine, rstd: stats });
     return y;
   }
 
@@ -99,11 +112,45 @@ export class WasmMath implements StageMath<HeapMatrix, WasmLinear> {
     dy: HeapMatrix,
     { x, gain, rstd }: { x: HeapMatrix; gain: HeapMatrix; rstd: HeapMatrix },
   ): { dx: HeapMatrix; dGain: HeapMatrix } {
-    const dGain = this.heap.empty(1, dy.cols);
+    const dGain = this.heap.empty(gain.rows, dy.cols);
     const { heap } = this;
-    const forward = { x: heap.view(x), gain: heap.view(gain), rstd: heap.view(rstd) };
-    normGradInPlace(heap.view(dy), heap.view(dGain), forward);
+    const [affine, stats] = [heap.view(gain), heap.view(rstd)];
+    if (this.#shape.gpt2) {
+      layernormGradInPlace(heap.view(dy), heap.view(dGain), { x: heap.view(x), affine, stats });
+    } else normGradInPlace(heap.view(dy), heap.view(dGain), { x: heap.view(x), gain: affine, rstd: stats });
     return { dx: dy, dGain };
+  }
+
+  addRow(target: HeapMatrix, row: HeapMatrix): HeapMatrix {
+    addOver(this.heap.view(target), this.heap.view(row));
+    return target;
+  }
+
+  sumRows(dy: HeapMatrix): HeapMatrix {
+    const out = this.heap.empty(1, dy.cols);
+    sumOver(this.heap.view(out), this.heap.view(dy));
+    return out;
+  }
+
+  addPositions(x: HeapMatrix, positions: HeapMatrix): HeapMatrix {
+    return this.addRow(x, positions);
+  }
+
+  sumPositions(dx: HeapMatrix): HeapMatrix {
+    const out = this.heap.empty(this.#shape.T, dx.cols);
+    sumOver(this.heap.view(out), this.heap.view(dx));
+    return out;
+  }
+
+  gelu(up: HeapMatrix): HeapMatrix {
+    const act = this.heap.empty(up.rows, up.cols);
+    gelu(this.heap.view(act), this.heap.view(up));
+    return act;
+  }
+
+  geluGrad(up: HeapMatrix, dAct: HeapMatrix): { dGateUp: HeapMatrix; act: HeapMatrix } {
+    geluGradInPlace(this.heap.view(up), this.heap.view(dAct));
+    return { dGateUp: up, act: dAct };
   }
 
   rotate(qkv: HeapMatrix): HeapMatrix {
@@ -118,7 +165,7 @@ export class WasmMath implements StageMath<HeapMatrix, WasmLinear> {
   attendGrad(qkv: HeapMatrix, attended: HeapMatrix, dAttended: HeapMatrix): HeapMatrix {
     attendGrad(this.heap, this.#shape, { qkv, attended, dAttended });
     this.heap.free(dAttended);
-    rotateHeads(this.heap.view(qkv), this.#angles, { ...this.#shape, direction: -1 });
+    if (!this.#shape.gpt2) rotateHeads(this.heap.view(qkv), this.#angles, { ...this.#shape, direction: -1 });
     return qkv;
   }
 

@@ -58,13 +58,13 @@ export class TunedEngines {
 
   result(): TuneResult {
     const { adapterName: adapter, provider } = this.#gpu;
-    const { choices, excluded, spentMs } = this.#tuning;
-    return { adapter, provider, kernelVersion: this.#kernelVersion, choices, excluded, spentMs };
+    const { choices, fusions, excluded, spentMs } = this.#tuning;
+    return { adapter, provider, kernelVersion: this.#kernelVersion, choices, fusions, excluded, spentMs };
   }
 
   async #recall(): Promise<void> {
     const kept = this.#notes && await readTuning(this.#notes, this.result());
-    if (kept) this.#tuning.adopt(kept.choices, kept.excluded);
+    if (kept) this.#tuning.adopt(kept);
   }
 
   async #tune(build: StageBuild): Promise<void> {

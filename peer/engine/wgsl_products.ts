@@ -1,6 +1,7 @@
 // The matrix products of a stage, as its plan computes them: what the autotune measures. Read off the plan, so that it
 // never differs from what runs.
 import { layoutOf } from "../gpu/kernels/matmul_family.ts";
+import { fusionOf } from "../gpu/kernels/matmul_fused.ts";
 import type { Product } from "../gpu/tune.ts";
 import type { StageBuild } from "./engine.ts";
 import type { AdapterTraits } from "./wgsl_names.ts";
@@ -16,8 +17,10 @@ export function productsOf(build: StageBuild, adapter: AdapterTraits): Product[]
       const layout = layoutOf(spec);
       if (layout === undefined) continue;
       const { M = 0, N = 0, K = 0 } = params;
-      const key = `${layout} ${M} ${N} ${K}`;
-      const product = found.get(key) ?? { layout, M, N, K, count: 0 };
+      const fusion = fusionOf(spec);
+      const key = `${layout} ${fusion} ${M} ${N} ${K}`;
+      const fused = fusion === undefined ? {} : { fused: { fusion, params } };
+      const product = found.get(key) ?? { layout, M, N, K, count: 0, ...fused };
       product.count++;
       found.set(key, product);
     }

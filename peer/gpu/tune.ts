@@ -7,16 +7,21 @@ import {
   type MatmulChoice,
   type MatmulPick,
   type MatmulTraits,
+  pickMatmul,
   presumedChoice,
   productClass,
 } from "./kernels/matmul.ts";
+import { fusedSpec, type MatmulFusion } from "./kernels/matmul_fused.ts";
 import { MATMUL_FAMILY, type MatmulLayout, type MatmulShape, memberSpec } from "./kernels/matmul_family.ts";
 import { mayBeSliced, PRODUCT_SLICES } from "../model/product_slices.ts";
+import type { FusedCandidate, FusedTimes } from "./tune_fused.ts";
 
 /** A product of a stage, and how often a micro-batch computes it. */
 export interface Product extends MatmulShape {
   layout: MatmulLayout;
   count: number;
+  /** What the stage does in the same kernel, with the dispatch's parameters. */
+  fused?: { fusion: MatmulFusion; params: Readonly<Record<string, number>> };
 }
 
 /** The winner of one class of products, and the product that it was measured on. */
@@ -24,6 +29,13 @@ export interface TunedChoice extends MatmulPick {
   class: string;
   shape: MatmulShape;
   gflops: number;
+}
+
+/** Whether it pays to do in one kernel what follows a product. */
+export interface TunedFusion {
+  fusion: MatmulFusion;
+  /** The time of both apart by that of one kernel; 0 for a kernel that is left out. */
+  gain: number;
 }
 
 export interface Excluded {
@@ -37,6 +49,7 @@ export interface TuneResult {
   /** Hash of the family's WGSL: a result says nothing about other kernels. */
   kernelVersion: string;
   choices: TunedChoice[];
+  fusions: TunedFusion[];
   /** Kernels that do not compile here, or whose sums are wrong. */
   excluded: Excluded[];
   spentMs: number;
@@ -55,6 +68,9 @@ export interface TuneTools {
   check(candidate: Candidate): Promise<string | null>;
   /** Milliseconds of one product; asked for several times, the least counts. */
   time(candidate: Candidate): Promise<number>;
+  /** The same of a product with what follows it, against the references of both. */
+  checkFused(candidate: FusedCandidate): Promise<string | null>;
+  timeFused(candidate: FusedCandidate): Promise<FusedTimes>;
   /** Gives back what measuring this class held. */
   release(): void;
   nowMs(): number;
@@ -112,6 +128,7 @@ export class Tuning {
   /** Why not, by kernel; null for a sound one. */
   readonly #checked = new Map<string, string | null>();
   readonly choices: TunedChoice[] = [];
+  readonly fusions: TunedFusion[] = [];
   readonly excluded: Excluded[] = [];
   spentMs = 0;
 
@@ -122,17 +139,25 @@ export class Tuning {
   }
 
   /** What is known already, for instance from the cache. */
-  adopt(choices: readonly TunedChoice[], excluded: readonly Excluded[] = []): void {
+  adopt({ choices = [], fusions = [], excluded = [] }: Partial<TuneResult>): void {
     const known = new Set(this.choices.map((choice) => choice.class));
     this.choices.push(...choices.filter((choice) => !known.has(choice.class)));
+    this.fusions.push(...fusions.filter(({ fusion }) => !this.#judged(fusion)));
     this.excluded.push(...excluded);
   }
 
-  /** Measures the classes of these products that have no winner yet; true if one was found. */
+  #judged(fusion: MatmulFusion): boolean {
+    return this.fusions.some((known) => known.fusion === fusion);
+  }
+
+  /**
+   * Measures the classes of these products that have no winner yet, then whether what follows a product pays in its kernel; true
+   * if anything was found.
+   */
   async run(products: readonly Product[]): Promise<boolean> {
     const begun = this.#tools.nowMs();
     const spentBefore = this.spentMs;
-    const before = this.choices.length;
+    const before = this.choices.length + this.fusions.length;
     const spend = () => this.spentMs = spentBefore + this.#tools.nowMs() - begun;
     for (const product of representatives(products)) {
       const known = this.choices.some((choice) => choice.class === productClass(product.layout, product));
@@ -141,7 +166,31 @@ export class Tuning {
       if (choice) this.choices.push(choice);
       spend();
     }
-    return this.choices.length > before;
+    for (const product of [...products].sort((a, b) => flopsOf(b) - flopsOf(a))) {
+      if (!product.fused || this.#judged(product.fused.fusion) || this.#exhausted()) continue;
+      this.fusions.push(await this.#judge(product, product.fused));
+      spend();
+    }
+    return this.choices.length + this.fusions.length > before;
+  }
+
+  /** With the tiles that the product has by now. */
+  async #judge(
+    product: Product,
+    { fusion, params }: NonNullable<Product["fused"]>,
+  ): Promise<TunedFusion> {
+    const { layout, M, N, K } = product;
+    const { member, spec: plain } = pickMatmul(layout, { M, N, K }, this.choice());
+    const spec = fusedSpec(member, fusion, { M, N, K });
+    if (spec === undefined) return { fusion, gain: 0 };
+    const candidate = { fusion, member: member.name, spec, plain, params };
+    const reason = await this.#tools.checkFused(candidate);
+    if (reason !== null) {
+      this.excluded.push({ kernel: spec.name, reason });
+      return { fusion, gain: 0 };
+    }
+    const { fused, apart } = await this.#tools.timeFused(candidate);
+    return { fusion, gain: apart / fused };
   }
 
   #exhausted(): boolean {
@@ -215,8 +264,17 @@ export class Tuning {
       measured: Object.fromEntries(
         this.choices.map(({ class: key, member, slices }) => [key, { member, slices }]),
       ),
+      apart: apartFusions(this.fusions),
     };
   }
+}
+
+/**
+ * What was measured to be slower in one kernel, or is wrong there. Less is written and read in one, so noise does not decide
+ * against it.
+ */
+export function apartFusions(fusions: readonly TunedFusion[]): MatmulFusion[] {
+  return fusions.filter(({ gain }) => gain < 1 - GAIN_MIN).map(({ fusion }) => fusion);
 }
 
 /** Whether any kernel of a member is among those excluded. */

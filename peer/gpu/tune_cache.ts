@@ -4,14 +4,15 @@ import { hashBytes } from "../exact/chunk_hashes.ts";
 import type { KernelSpec } from "./kernel.ts";
 import { kernelSpecs } from "./kernels/index.ts";
 import { MATMUL_FAMILY } from "./kernels/matmul_family.ts";
+import { MATMUL_FUSIONS } from "./kernels/matmul_fused.ts";
 import { shaderLibrary } from "./library.ts";
 import type { Notes } from "../store/notes.ts";
 import { linkShader } from "./link.ts";
-import type { Excluded, TunedChoice, TuneResult } from "./tune.ts";
+import type { Excluded, TunedChoice, TunedFusion, TuneResult } from "./tune.ts";
 
 /** Classes per result; the family knows some 18. A longer list is not ours. */
 const CHOICES_MAX = 64;
-const FORMAT = "shoal-tuning-1";
+const FORMAT = "shoal-tuning-2";
 
 /** Hash of the WGSL of all matrix products. */
 export function kernelVersion(specs: readonly KernelSpec[] = kernelSpecs): string {
@@ -58,7 +59,7 @@ function isResult(value: unknown): value is TuneResult {
   return isRecord(value) &&
     [value.adapter, value.provider, value.kernelVersion].every((text) => typeof text === "string") &&
     isMeasure(value.spentMs) &&
-    isList(value.choices, isChoice) && isList(value.excluded, isExcluded);
+    isList(value.choices, isChoice) && isList(value.fusions, isFusion) && isList(value.excluded, isExcluded);
 }
 
 function isList<T>(value: unknown, isItem: (item: unknown) => item is T): value is T[] {
@@ -70,6 +71,10 @@ function isChoice(value: unknown): value is TunedChoice {
     MATMUL_FAMILY.some(({ name }) => name === value.member) &&
     isCount(value.slices) && isRecord(value.shape) &&
     [value.shape.M, value.shape.N, value.shape.K].every(isCount);
+}
+
+function isFusion(value: unknown): value is TunedFusion {
+  return isRecord(value) && MATMUL_FUSIONS.some((known) => known === value.fusion) && isMeasure(value.gain);
 }
 
 function isExcluded(value: unknown): value is Excluded {

@@ -7,11 +7,13 @@ import { stagingPieces } from "../model/stage_memory.ts";
 import { Arena, arenaLimits, planArena } from "./arena.ts";
 import { BufferUsage } from "./constants.ts";
 import type { GpuDevice } from "./device.ts";
-import { dividesByFour, type MatmulLayout, type MatmulShape } from "./kernels/matmul_family.ts";
+import { dividesByFour, layoutOf, type MatmulLayout, type MatmulShape } from "./kernels/matmul_family.ts";
 import { compileKernel, packParams } from "./pipeline.ts";
 import { productDispatches } from "./products.ts";
 import { Staging } from "./staging.ts";
 import type { Candidate, TuneTools } from "./tune.ts";
+import { checkFused, type FusedCandidate, type FusedTimes, timeFused } from "./tune_fused.ts";
+import { sample } from "./tune_sample.ts";
 
 /** Shapes that no tile divides, for 16-byte loads and for any; K of several steps of 16, more than one tile of 128 rows. */
 const CHECK_SHAPES = { fours: { M: 132, N: 68, K: 36 }, any: { M: 67, N: 35, K: 37 } };
@@ -97,6 +99,18 @@ class DeviceTools implements TuneTools {
     const bench = await ProductBench.allocate(this.#gpu, shape, FLOAT_BYTES);
     this.#bench = { key, bench };
     return bench;
+  }
+
+  async checkFused(candidate: FusedCandidate): Promise<string | null> {
+    const reason = await checkFused(this.#gpu, candidate);
+    return reason === null ? null : reason.slice(0, REASON_CHARS_MAX);
+  }
+
+  async timeFused(candidate: FusedCandidate): Promise<FusedTimes> {
+    const { plain, params } = candidate;
+    const { M = 0, N = 0, K = 0 } = params;
+    const cut = cutToSize(layoutOf(plain) ?? "nt", { M, N, K }, FLOPS_MAX[this.#kind]);
+    return await timeFused(this.#gpu, { ...candidate, params: { ...params, M: cut.M } });
   }
 
   release(): void {
@@ -238,13 +252,4 @@ class ProductBench {
     this.#staging.destroy();
     for (const buffer of this.#own) buffer.destroy();
   }
-}
-
-/** Values in [-1, 1), the same each time. */
-function sample(length: number, seed: number): Float32Array<ArrayBuffer> {
-  let state = seed;
-  return Float32Array.from({ length }, () => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return (state >>> 8) / 2 ** 23 - 1;
-  });
 }

@@ -14,6 +14,7 @@ import {
   type TuneTools,
   Tuning,
 } from "./tune.ts";
+import type { FusedCandidate, FusedTimes } from "./tune_fused.ts";
 import { decodeTuning, kernelVersion, readTuning, writeTuning } from "./tune_cache.ts";
 import { cutToSize } from "./tune_device.ts";
 import { MemoryNotes } from "../store/notes.ts";
@@ -32,6 +33,7 @@ class FakeTools implements TuneTools {
   constructor(
     readonly msOf: (candidate: Candidate) => number,
     readonly wrong: (candidate: Candidate) => string | null = () => null,
+    readonly fusedTimes: (candidate: FusedCandidate) => FusedTimes = () => ({ fused: 1, apart: 1 }),
   ) {}
 
   check(candidate: Candidate): Promise<string | null> {
@@ -44,6 +46,17 @@ class FakeTools implements TuneTools {
     this.timedNames.push(`${candidate.layout} ${candidate.member}/${candidate.slices}`);
     if (Number.isFinite(ms)) this.clock += ms;
     return Promise.resolve(ms);
+  }
+
+  checkFused({ spec }: FusedCandidate): Promise<string | null> {
+    this.checks.push(spec.name);
+    return Promise.resolve(spec.name.includes("_swiglu_shared") ? "its values are wrong" : null);
+  }
+
+  timeFused(candidate: FusedCandidate): Promise<FusedTimes> {
+    const times = this.fusedTimes(candidate);
+    this.clock += times.fused + times.apart;
+    return Promise.resolve(times);
   }
 
   release(): void {
@@ -163,10 +176,58 @@ Deno.test("tune: what is adopted is not measured again", async () => {
     slices: 1,
     gflops: 9,
   };
-  tuning.adopt([known]);
+  tuning.adopt({ choices: [known] });
   assert.ok(!await tuning.run([forward]));
   assert.equal(tools.timedNames.length, 0);
   assert.equal(tuning.choice().measured[known.class]?.member, "registers 8x4");
+});
+
+const rotary: Product = {
+  ...forward,
+  fused: { fusion: "rotary", params: { M: 512, N: 256, K: 64, T: 64, D: 32, turned: 192 } },
+};
+const gated: Product = { ...forward, N: 512, fused: { fusion: "swiglu", params: { M: 512, N: 512, K: 64 } } };
+const gradient: Product = {
+  ...{ ...forward, layout: "nn" },
+  fused: { fusion: "swiglu_backward", params: { M: 512, N: 256, K: 64 } },
+};
+
+Deno.test("tune: what follows a product stays in its kernel unless that is wrong, or measured to be slower", async () => {
+  const fastest = ({ member }: Candidate) => member === "registers 8x4" ? 1 : 2;
+  const seen: FusedCandidate[] = [];
+  const tools = new FakeTools(fastest, () => null, (candidate) => {
+    seen.push(candidate);
+    return { fused: 1, apart: { rotary: 0.99, swiglu: 3, swiglu_backward: 0.9 }[candidate.fusion] };
+  });
+  const tuning = new Tuning(traits, tools, 1e6);
+  assert.ok(await tuning.run([rotary, gated, gradient]));
+  assert.deepEqual(tuning.choice().apart, ["swiglu_backward"], JSON.stringify(tuning.fusions));
+  assert.deepEqual(seen.map(({ spec }) => spec.name).sort(), [
+    "matmul_nn_swiglu_backward_registers_8x4",
+    "matmul_nt_rotary_registers_8x4",
+    "matmul_nt_swiglu_registers_8x4",
+  ], "with the tiles that won");
+  assert.ok(!await tuning.run([rotary, gated, gradient]), "nothing is measured twice");
+  const wrong = new Tuning(traits, new FakeTools(({ member }) => member === "shared 64x64" ? 1 : 2), 1e6);
+  await wrong.run([rotary, gated]);
+  assert.deepEqual(wrong.choice().apart, ["swiglu"]);
+  assert.deepEqual(wrong.excluded, [{
+    ...{ kernel: "matmul_nt_swiglu_shared_64x64", reason: "its values are wrong" },
+  }]);
+  assert.ok(wrong.choice().preferred.includes("shared 64x64"), "the member itself is sound");
+});
+
+Deno.test("tune: past its budget nothing is asked of fusions, and what was kept of them is not measured again", async () => {
+  const spent = new FakeTools(() => 400);
+  const tuning = new Tuning(traits, spent);
+  await tuning.run([rotary]);
+  assert.deepEqual([tuning.fusions, tuning.choice().apart], [[], []]);
+  const tools = new FakeTools(() => 1);
+  const later = new Tuning(traits, tools, 1e6);
+  later.adopt({ fusions: [{ fusion: "rotary", gain: 0.5 }] });
+  await later.run([rotary, gated]);
+  assert.deepEqual(later.choice().apart, ["rotary", "swiglu"]);
+  assert.ok(!tools.checks.some((name) => name.includes("rotary")), tools.checks.join());
 });
 
 Deno.test("tune: a product is cut along the micro-batch's rows, never along the weights", () => {
@@ -184,6 +245,7 @@ function resultOf(adapter: string, version = kernelVersion()): TuneResult {
       ...{ class: "nt fours small", member: "registers 8x4", slices: 1, gflops: 3.5 },
       shape: { M: 8, N: 8, K: 8 },
     }],
+    fusions: [{ fusion: "rotary", gain: 1.25 }],
     excluded: [{ kernel: "matmul_nt_shared_64x64", reason: "its sums are wrong" }],
   };
 }
@@ -219,9 +281,12 @@ Deno.test("tune cache: a damaged or foreign note is passed over and overwritten"
     { ...good, choices: [{ ...choice, shape: { M: 1, N: 1 } }] },
     { ...good, choices: new Array(65).fill(choice) },
     { ...good, excluded: [{ kernel: "x" }] },
+    { ...good, fusions: [{ fusion: "no such", gain: 1 }] },
+    { ...good, fusions: [{ fusion: "rotary", gain: -1 }] },
+    { ...good, fusions: undefined },
   ];
   const bad = [null, 7, { format: "another", result: good }];
-  bad.push(...results.map((result) => ({ format: "shoal-tuning-1", result: result as TuneResult })));
+  bad.push(...results.map((result) => ({ format: "shoal-tuning-2", result: result as TuneResult })));
   for (const value of bad) {
     const notes = new MemoryNotes();
     await notes.set(NAME, JSON.stringify(value));

@@ -1,11 +1,13 @@
 // What a stage on tfjs computes with: matrices of one backend, and the operations of a transformer between them.
 // Not the order of a stage (tfjs_stage.ts). Implementations: peer/engine/tfjs_wasm.ts (loops on the WASM heap) and
 // tfjs_tensors.ts (tensor operations only), and tfjs_memory.ts (counts bytes). "Consumes" means: the argument may not be used again.
-import { headDim } from "./layout.ts";
+import { headDim, isGpt2 } from "./layout.ts";
 import type { StageBuild } from "../engine/engine.ts";
 
 /** R = B T rows, C = n_embd, H / Hk query and key heads of width D, Q = (H + 2 Hk) D, I = n_inner, V = vocabulary. */
 export interface MathShape {
+  /** LayerNorm, GELU, biases and learned positions; else Llama's block. */
+  gpt2: boolean;
   B: number;
   T: number;
   R: number;
@@ -43,6 +45,7 @@ export function mathShape({ spec, batchSize: B }: StageBuild): MathShape {
   const { block_size: T, n_embd: C, n_head: H, n_kv_head: Hk, n_inner: I, vocab_size: V } = spec;
   const D = headDim(spec);
   return {
+    gpt2: isGpt2(spec),
     ...{ B, T, R: B * T, C, H, Hk, D, Q: (H + 2 * Hk) * D, I, V },
     ...{ theta: spec.rope_theta, eps: spec.norm_eps, headTile: headTile(B * T) },
   };
@@ -94,24 +97,39 @@ export interface StageMath<X, W> {
   /** Consumes `target`; gives target + x. */
   add(target: X, x: X): X;
 
-  /** x [R, C], gain [1, C] -> y = x rstd gain and rstd [1, R]. */
+  /**
+   * x [R, C], gain [1, C] -> y = x rstd gain and rstd [1, R]. Of a GPT-2 LayerNorm: gain is [2, C], gain and bias, and rstd
+   * [2, R], mean and 1/deviation.
+   */
   normalize(x: X, gain: X): { y: X; rstd: X };
   /** y of `normalize` again, with the rstd that it gave. */
   renormalize(x: X, gain: X, rstd: X): X;
-  /** Gradients of x and of the gain [1, C]; consumes dy. */
+  /** Gradients of x and of the gain, in its shape; consumes dy. */
   normGrad(dy: X, forward: { x: X; gain: X; rstd: X }): { dx: X; dGain: X };
+
+  /** Of a GPT-2: target [R, N] plus a row [1, N], and the row's gradient from that of the sum. Consumes `target`. */
+  addRow(target: X, row: X): X;
+  sumRows(dy: X): X;
+  /** Of a GPT-2: x [R, C] plus the positions [T, C] of each sequence, and their gradient. Consumes `x`. */
+  addPositions(x: X, positions: X): X;
+  sumPositions(dx: X): X;
 
   /** Rotary embedding of the query and key heads of [R, Q]; consumes qkv. */
   rotate(qkv: X): X;
   /** Causal grouped-query attention over rotated heads: [R, Q] -> [R, H D]. */
   attend(qkv: X): X;
-  /** Gradient of the heads before rotation, [R, Q]; consumes qkv and dAttended. */
+  /** Gradient of the heads before rotation, if the model rotates, [R, Q]; consumes qkv and dAttended. */
   attendGrad(qkv: X, attended: X, dAttended: X): X;
 
   /** silu(gate) up of [R, 2 I] (gate first) -> [R, I]. */
   swiglu(gateUp: X): X;
   /** Consumes both; gives the gradient [R, 2 I], and the forward's result again, which W needs. */
   swigluGrad(gateUp: X, dAct: X): { dGateUp: X; act: X };
+
+  /** Of a GPT-2: gelu(up) of [R, I]. */
+  gelu(up: X): X;
+  /** Consumes both; gives the gradient, and the forward's result again, which W needs. */
+  geluGrad(up: X, dAct: X): { dGateUp: X; act: X };
 
   /** Rows of the table [V, C]; tokens are below V. */
   embed(table: X, tokens: Uint32Array): X;

@@ -167,7 +167,7 @@ class Ledger implements StageMath<Sized, SizedLinear> {
   }
 
   normalize(x: Sized): { y: Sized; rstd: Sized } {
-    const rstd = this.make(1, x.rows);
+    const rstd = this.make(this.#normRows, x.rows);
     return { y: this.make(x.rows, x.cols), rstd };
   }
 
@@ -176,7 +176,35 @@ class Ledger implements StageMath<Sized, SizedLinear> {
   }
 
   normGrad(dy: Sized): { dx: Sized; dGain: Sized } {
-    return { dx: dy, dGain: this.make(1, dy.cols) };
+    return { dx: dy, dGain: this.make(this.#normRows, dy.cols) };
+  }
+
+  get #normRows(): number {
+    return this.#shape.gpt2 ? 2 : 1;
+  }
+
+  addRow(target: Sized): Sized {
+    return target;
+  }
+
+  sumRows(dy: Sized): Sized {
+    return this.make(1, dy.cols);
+  }
+
+  addPositions(x: Sized): Sized {
+    return x;
+  }
+
+  sumPositions(): Sized {
+    return this.make(this.#shape.T, this.#shape.C);
+  }
+
+  gelu(up: Sized): Sized {
+    return this.make(up.rows, up.cols);
+  }
+
+  geluGrad(up: Sized, dAct: Sized): { dGateUp: Sized; act: Sized } {
+    return { dGateUp: up, act: dAct };
   }
 
   rotate(qkv: Sized): Sized {

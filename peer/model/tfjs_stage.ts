@@ -1,24 +1,32 @@
 // The order of a stage's operations over any StageMath: F, B and W of embedding, blocks and head, and what a slot holds
 // in between. Not the engine (tfjs.ts), which knows inputs, codecs and slots. Twin of shaders/reference/stage.ts, except
 // that norm outputs are computed again in W and the gradients of gains already in B, which keeps a slot small.
-import { EMBEDDING_NAME, findTensor, HEAD_NAME, stageLayout } from "./layout.ts";
+import {
+  EMBEDDING_NAME,
+  FINAL_BIAS_NAME,
+  FINAL_NORM_NAME,
+  findTensor,
+  HEAD_NAME,
+  POSITIONS_NAME,
+  stageLayout,
+} from "./layout.ts";
 import { assert } from "../wire/errors.ts";
 import type { StageBuild } from "../engine/engine.ts";
+import {
+  blockNames,
+  type BlockWeights,
+  freeBlock,
+  loadBlock,
+  loadNorm,
+  type Values,
+} from "./tfjs_block_weights.ts";
 import { type HeadKept, headTiles, type MathShape, type StageMath } from "./tfjs_math.ts";
-
-interface BlockWeights<X, W> {
-  attentionNorm: X;
-  qkv: W;
-  project: W;
-  mlpNorm: X;
-  gateUp: W;
-  down: W;
-}
 
 export interface StageWeights<X, W> {
   blocks: BlockWeights<X, W>[];
-  /** [V, C]; tied in a single stage, both are one. */
+  /** [V, C]; tied in a single stage, both are one. GPT-2's positions are [T, C]. */
   embedding?: X;
+  positions?: X;
   head?: X;
   norm?: X;
 }
@@ -76,8 +84,6 @@ export interface NamedGrad<X> {
 /** Whoever drives an operation may do something else at each null, between two layers. */
 export type Steps<X, R> = Generator<NamedGrad<X> | null, R, undefined>;
 
-const FINAL_NORM = "model.norm.weight";
-
 export class TfjsStage<X, W> {
   readonly shape: MathShape;
   readonly #build: StageBuild;
@@ -90,52 +96,34 @@ export class TfjsStage<X, W> {
     this.#math = math;
   }
 
-  /** `values` gives the parameters of the tensors from `first` to `last` in layout order. */
-  load(values: (first: string, last?: string) => Float32Array): void {
+  load(values: Values): void {
     this.unload();
     const { spec, stage } = this.#build;
-    const { C, V } = this.shape;
-    const vector = (name: string) => this.#math.upload(values(name), 1, C);
-    const table = (name: string) => this.#math.upload(values(name), V, C);
+    const { T, C, V, gpt2 } = this.shape;
+    const math = this.#math, shape = this.shape;
+    const table = (name: string) => math.upload(values(name), V, C);
     const weights: StageWeights<X, W> = { blocks: [] };
     if (stage.embed) weights.embedding = table(EMBEDDING_NAME);
+    if (stage.embed && gpt2) weights.positions = math.upload(values(POSITIONS_NAME), T, C);
     for (let layer = stage.firstLayer; layer < stage.endLayer; layer++) {
-      weights.blocks.push(this.#loadBlock(`model.layers.${layer}`, values, vector));
+      weights.blocks.push(loadBlock(math, values, { prefix: `model.layers.${layer}`, shape }));
     }
     if (stage.head) {
       const tied = spec.tie_word_embeddings;
-      weights.norm = vector(FINAL_NORM);
+      const names = { first: FINAL_NORM_NAME, last: gpt2 ? FINAL_BIAS_NAME : FINAL_NORM_NAME };
+      weights.norm = loadNorm(math, values, { names, shape });
       weights.head = tied && weights.embedding ? weights.embedding : table(tied ? EMBEDDING_NAME : HEAD_NAME);
     }
     this.#weights = weights;
   }
 
-  #loadBlock(
-    prefix: string,
-    values: (first: string, last?: string) => Float32Array,
-    vector: (name: string) => X,
-  ): BlockWeights<X, W> {
-    const { C, Q, H, D, I } = this.shape;
-    const { q, v, project, gate, up, down, attentionNorm, mlpNorm } = blockNames(prefix);
-    return {
-      attentionNorm: vector(attentionNorm),
-      qkv: this.#math.linear(values(q, v), Q, C),
-      project: this.#math.linear(values(project), C, H * D),
-      mlpNorm: vector(mlpNorm),
-      gateUp: this.#math.linear(values(gate, up), 2 * I, C),
-      down: this.#math.linear(values(down), C, I),
-    };
-  }
-
   unload(): void {
     const math = this.#math, weights = this.#weights;
     if (!weights) return;
-    for (const block of weights.blocks) {
-      math.free(block.attentionNorm, block.mlpNorm);
-      for (const w of [block.qkv, block.project, block.gateUp, block.down]) math.freeLinear(w);
-    }
-    const { embedding, head, norm } = weights;
+    for (const block of weights.blocks) freeBlock(math, block);
+    const { embedding, positions, head, norm } = weights;
     if (embedding) math.free(embedding);
+    if (positions) math.free(positions);
     if (head && head !== embedding) math.free(head);
     if (norm) math.free(norm);
     this.#weights = null;
@@ -146,9 +134,9 @@ export class TfjsStage<X, W> {
     held: StageSlot<X>,
     { input, targets, keep }: { input: X | Uint32Array; targets?: Uint32Array; keep: boolean },
   ): Steps<X, X> {
-    const math = this.#math, { blocks, embedding } = this.#loaded();
+    const { blocks } = this.#loaded();
     if (input instanceof Uint32Array) held.tokens = input;
-    let x = input instanceof Uint32Array ? math.embed(embedding!, input) : input;
+    let x = input instanceof Uint32Array ? this.#embed(input) : input;
     for (const [layer] of blocks.entries()) {
       yield null;
       const { out, kept } = this.#blockForward(layer, x);
@@ -205,26 +193,38 @@ export class TfjsStage<X, W> {
     return this.#build.recompute === "block";
   }
 
+  #embed(tokens: Uint32Array): X {
+    const { embedding, positions } = this.#loaded();
+    const x = this.#math.embed(embedding!, tokens);
+    return positions === undefined ? x : this.#math.addPositions(x, positions);
+  }
+
   *#embeddingGrad({ dEmbedded, tokens }: StageSlot<X>): Steps<X, void> {
     assert(dEmbedded && tokens, "W follows B");
     yield { name: EMBEDDING_NAME, gradient: dEmbedded, tokens };
+    if (this.shape.gpt2) yield* this.#once(POSITIONS_NAME, this.#math.sumPositions(dEmbedded));
   }
 
   #blockForward(layer: number, x: X): { out: X; kept: BlockKept<X> } {
     const math = this.#math, w = this.#block(layer);
     const first = math.normalize(x, w.attentionNorm);
-    const qkv = math.rotate(math.forward(first.y, w.qkv));
+    const heads = this.#linear(w, "qkv", first.y), qkv = this.shape.gpt2 ? heads : math.rotate(heads);
     math.free(first.y);
     const attended = math.attend(qkv);
-    const middle = math.add(math.forward(attended, w.project), x);
+    const middle = math.add(this.#linear(w, "project", attended), x);
     const second = math.normalize(middle, w.mlpNorm);
-    const gateUp = math.forward(second.y, w.gateUp);
+    const gateUp = this.#linear(w, "gateUp", second.y);
     math.free(second.y);
-    const act = math.swiglu(gateUp);
-    const out = math.add(math.forward(act, w.down), middle);
+    const act = this.shape.gpt2 ? math.gelu(gateUp) : math.swiglu(gateUp);
+    const out = math.add(this.#linear(w, "down", act), middle);
     math.free(act);
     const rstds = { attentionRstd: first.rstd, mlpRstd: second.rstd };
     return { out, kept: { ...rstds, qkv, attended, middle, gateUp } };
+  }
+
+  #linear(w: BlockWeights<X, W>, name: "qkv" | "project" | "gateUp" | "down", x: X): X {
+    const y = this.#math.forward(x, w[name]);
+    return w.biases === undefined ? y : this.#math.addRow(y, w.biases[name]);
   }
 
   /** dOut, which the slot keeps, to dX. */
@@ -232,7 +232,8 @@ export class TfjsStage<X, W> {
     const math = this.#math, w = this.#block(layer);
     const slot = block.kept ??= this.#again(layer, block.x);
     slot.dOut = dOut;
-    const gates = math.swigluGrad(slot.gateUp, math.inputGrad(dOut, w.down));
+    const dAct = math.inputGrad(dOut, w.down);
+    const gates = this.shape.gpt2 ? math.geluGrad(slot.gateUp, dAct) : math.swigluGrad(slot.gateUp, dAct);
     [slot.gateUp, slot.act] = [gates.dGateUp, gates.act];
     const mlp = math.normGrad(math.inputGrad(slot.gateUp, w.gateUp), {
       ...{ x: slot.middle, gain: w.mlpNorm, rstd: slot.mlpRstd },
@@ -259,21 +260,28 @@ export class TfjsStage<X, W> {
     assert(slot, "W follows B");
     const { act, dOut, dMiddle, dAttentionGain, dMlpGain } = slot;
     assert(act && dOut && dMiddle && dAttentionGain && dMlpGain, "W follows B");
-    const names = blockNames(`model.layers.${this.#build.stage.firstLayer + layer}`);
+    const prefix = `model.layers.${this.#build.stage.firstLayer + layer}`;
+    const names = blockNames(prefix, this.shape.gpt2);
     yield* this.#product(names.down, dOut, act);
     const mlpIn = math.renormalize(slot.middle, w.mlpNorm, slot.mlpRstd);
-    yield* this.#product(names.gate, slot.gateUp, mlpIn);
+    yield* this.#product(names.gateUp, slot.gateUp, mlpIn);
     math.free(mlpIn);
     yield* this.#product(names.project, dMiddle, slot.attended);
     const attentionIn = math.renormalize(x, w.attentionNorm, slot.attentionRstd);
-    yield* this.#product(names.q, slot.qkv, attentionIn);
+    yield* this.#product(names.qkv, slot.qkv, attentionIn);
     math.free(attentionIn);
-    yield { name: names.attentionNorm, gradient: dAttentionGain };
-    yield { name: names.mlpNorm, gradient: dMlpGain };
+    yield { name: names.attentionNorm.first, gradient: dAttentionGain };
+    yield { name: names.mlpNorm.first, gradient: dMlpGain };
   }
 
-  *#product(name: string, dy: X, x: X): Steps<X, void> {
-    const gradient = this.#math.weightGrad(dy, x);
+  /** Of a matrix, and of its bias. */
+  *#product(names: { first: string; bias: { first: string } }, dy: X, x: X): Steps<X, void> {
+    yield* this.#once(names.first, this.#math.weightGrad(dy, x));
+    if (this.shape.gpt2) yield* this.#once(names.bias.first, this.#math.sumRows(dy));
+  }
+
+  /** Gives a gradient that nobody needs any more. */
+  *#once(name: string, gradient: X): Steps<X, void> {
     yield { name, gradient };
     this.#math.free(gradient);
   }
@@ -314,7 +322,7 @@ export class TfjsStage<X, W> {
     }
     math.free(normed);
     assert(slot.dGain, "W follows B");
-    yield { name: FINAL_NORM, gradient: slot.dGain };
+    yield { name: FINAL_NORM_NAME, gradient: slot.dGain };
   }
 
   /** Everything a slot holds; matrices that two layers share are freed once. */
@@ -353,19 +361,6 @@ export class TfjsStage<X, W> {
 
 function headMatrices<X>({ x, rstd, kept, dGain }: HeadSlot<X>): X[] {
   return [x, rstd, kept.lse, kept.dLogits, dGain].filter((matrix): matrix is X => matrix !== undefined);
-}
-
-function blockNames(prefix: string) {
-  return {
-    attentionNorm: `${prefix}.input_layernorm.weight`,
-    q: `${prefix}.self_attn.q_proj.weight`,
-    v: `${prefix}.self_attn.v_proj.weight`,
-    project: `${prefix}.self_attn.o_proj.weight`,
-    mlpNorm: `${prefix}.post_attention_layernorm.weight`,
-    gate: `${prefix}.mlp.gate_proj.weight`,
-    up: `${prefix}.mlp.up_proj.weight`,
-    down: `${prefix}.mlp.down_proj.weight`,
-  };
 }
 
 /** Views of a flat array in layout order, by tensor name; neighbours of one group are one view. */

@@ -33,6 +33,7 @@ const PEER_SAMPLES: PeerSamples = {
   hello: {
     ...{ type: "hello", version: PROTOCOL_VERSION, token: "t", runtime: "tab", adapter: "a", engine: "e" },
     name: "n",
+    mark: "0123456789abcdef",
     resume: { peer: "tab-1", ticket: "t", epoch: "e" },
     have: { cut: 1, stages: [{ stage: 0, step: 5, hash: "h", logged: true }] },
   },

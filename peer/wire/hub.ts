@@ -37,6 +37,7 @@ export interface HubRun {
   params: number;
   trainLoss: number | null;
   valLoss: number | null;
+  /** What people call its text. */
   dataset: string;
   /** Anybody who opens the page sees it and may join. */
   listed: boolean;

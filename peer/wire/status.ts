@@ -29,6 +29,8 @@ export interface PeerStatus {
   /** What it does now, in words a person reads: "stage 2, layers 3-4", "spare", "joining", "paused". */
   role: string;
   stage: number | null;
+  /** Index of the stage that the organizer wants it to compute; absent: any. */
+  pin?: number;
   /** Milliseconds of one synthetic block (F+B+W), measured at admission; 0 = not measured yet. */
   blockMs: number;
   /** Moving average of this peer's own compute per step, ms. */
@@ -178,6 +180,14 @@ export interface EventLine {
   text: string;
 }
 
+/** Room on the disk that the run's folder is on. */
+export interface DiskStatus {
+  freeBytes: number;
+  sizeBytes: number;
+  /** Little enough that the organizer should do something. */
+  low: boolean;
+}
+
 export interface CheckpointInfo {
   step: number;
   name: string;
@@ -227,6 +237,8 @@ export interface RunStatus {
   stepsRedone: number;
   joinLink: string | null;
   config: RunConfig;
+  /** For the organizer; absent where the coordinator's system does not say. */
+  disk?: DiskStatus;
 }
 
 /** How the tab's own peer stands; drives every screen of the contributor's page. */
@@ -295,6 +307,8 @@ export interface Invite {
   /** Estimated bytes per step, up and down together. */
   bytesPerStep: number;
   version: number;
+  /** Whoever has this link may write text with the model. */
+  text?: boolean;
 }
 
 /**

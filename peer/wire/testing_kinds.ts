@@ -26,6 +26,10 @@ export const KINDS: Record<string, { fits: unknown[]; not: unknown[] }> = {
   token: { fits: ["", "x".repeat(128)], not: ["x".repeat(129), 1] },
   id: { fits: ["x", "x".repeat(64)], not: ["", "x".repeat(65), 1, {}] },
   blob: { fits: ["", "x".repeat(65_536)], not: ["x".repeat(65_537), 1] },
+  mark: {
+    fits: ["x".repeat(16), "a-Z_9".repeat(12)],
+    not: ["x".repeat(15), "x".repeat(65), "x".repeat(16) + "=", 1],
+  },
   flag: { fits: [true, false], not: [0, "true", null] },
   Resume: {
     fits: [{ peer: "x", ticket: "", epoch: "e".repeat(64) }],

@@ -98,7 +98,7 @@ Deno.test("an organizer makes a run on the page, a tab joins it and trains, and 
       page.on("pageerror", (error) => errors.push(error.message));
       await page.goto(server.adminLink);
       await fillIn(page);
-      const link = await page.getByLabel("Join link of Evening class").inputValue();
+      const link = await page.getByRole("textbox", { name: "Join link of Evening class" }).inputValue();
       assert.match(link, /\/r\/evening-class\/#/);
       const tab = await browser.newPage();
       await tab.goto(link.replace("/#", "/?engine=cpu#"));
@@ -117,4 +117,21 @@ Deno.test("an organizer makes a run on the page, a tab joins it and trains, and 
       await browser.close();
       await server.stop("the test is over");
     }
+  }));
+
+Deno.test("shoal run trains here with a configuration file, and ends with a checkpoint also after Ctrl-C", () =>
+  inFolder(async (folder) => {
+    const config = join(folder, "mine.json");
+    await Deno.writeTextFile(
+      config,
+      JSON.stringify({ ...TINY, max_iters: 100_000, checkpoint_interval: 100_000 }),
+    );
+    const out = join(folder, "run");
+    await using cli = shoal("run", ["--config", config, "--engine", "cpu", "--json", "--out_dir", out]);
+    await cli.line("a few steps", (line) => line.event === "step" && Number(line.step) >= 3);
+    cli.interrupt();
+    assert.equal(await cli.ended(), 0, cli.err.join("\n"));
+    const done = cli.json().at(-1)!;
+    assert.equal(done.event, "done");
+    assert.equal(await newestCheckpoint(out), done.checkpoint);
   }));

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import type { StageBuild, StageEngine } from "../../peer/engine/engine.ts";
 import { splitLayers, stageLayout } from "../../peer/model/layout.ts";
-import type { CodecId, Encoded, ModelSpec, StageSpec } from "../../peer/wire/run.ts";
+import type { BoundaryCodecs, CodecId, Encoded, ModelSpec, StageSpec } from "../../peer/wire/run.ts";
 import { testValues } from "./support.ts";
 
 export const BATCH_SIZE = 2;
@@ -21,8 +21,16 @@ export const tinySpec: ModelSpec = {
   norm_eps: 1e-5,
 };
 
+/** One codec for all that crosses boundaries, or another for each of the first two boundaries and directions. */
+export type TestCodec = CodecId | "mixed";
+
+const MIXED: readonly BoundaryCodecs[] = [
+  { forward: "i8b64", backward: "f16s" },
+  { forward: "raw32", backward: "i8b64" },
+];
+
 export interface Options {
-  codec: CodecId;
+  codec: TestCodec;
   slots?: number;
 }
 
@@ -30,17 +38,25 @@ export function buildsOf(spec: ModelSpec, stages: number, { codec, slots = 2 }: 
   const weights = new Array<number>(stages).fill(1);
   return splitLayers(spec, weights).map((stage) => ({
     ...{ spec, stage, batchSize: BATCH_SIZE, slots },
-    ...{ codecForward: codec, codecBackward: codec },
+    ...codecsOf(codec, stage.index),
   }));
 }
 
-/** Parameters of a plausible size: gains near 1, weights small; padding stays 0. */
+function codecsOf(codec: TestCodec, stage: number) {
+  if (codec !== "mixed") return { codecForward: codec, codecBackward: codec };
+  const codecsBefore = MIXED[stage - 1] ?? MIXED[0]!;
+  const { forward, backward } = MIXED[stage] ?? codecsBefore;
+  return { codecForward: forward, codecBackward: backward, codecsBefore };
+}
+
+/** Parameters of a plausible size: gains near 1, weights and biases small; padding stays 0. */
 export function testParams(spec: ModelSpec, stage: StageSpec, seed: number): Float32Array {
   const layout = stageLayout(spec, stage);
   const params = new Float32Array(layout.size);
-  for (const { shape, offset, size } of layout.tensors) {
+  for (const { name, shape, offset, size } of layout.tensors) {
     const values = testValues(size, seed + offset);
-    params.set(values.map((value) => shape.length === 1 ? 1 + value / 4 : value / 3), offset);
+    const gain = shape.length === 1 && !name.endsWith(".bias");
+    params.set(values.map((value) => gain ? 1 + value / 4 : value / 3), offset);
   }
   return params;
 }

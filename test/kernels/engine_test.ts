@@ -8,8 +8,16 @@ import type { StageBuild, StageEngine } from "../../peer/engine/engine.ts";
 import { createWgslEngine } from "../../peer/engine/wgsl.ts";
 import type { GpuDevice } from "../../peer/gpu/device.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
-import type { CodecId, Encoded, ModelSpec } from "../../peer/wire/run.ts";
-import { buildsOf, type MicroBatch, runMicroBatch, testIds, testParams, tinySpec } from "./engine_support.ts";
+import type { Encoded, ModelSpec } from "../../peer/wire/run.ts";
+import {
+  buildsOf,
+  type MicroBatch,
+  runMicroBatch,
+  type TestCodec,
+  testIds,
+  testParams,
+  tinySpec,
+} from "./engine_support.ts";
 import { countingDevice } from "./counting.ts";
 import { assertSameBits, onAdapter, relL2, testDevice } from "./support.ts";
 
@@ -81,7 +89,7 @@ function assertSameMicroBatch(actual: MicroBatch, expected: MicroBatch, what: st
   }
 }
 
-async function testAgainstCpu(spec: ModelSpec, stages: number, codec: CodecId): Promise<void> {
+async function testAgainstCpu(spec: ModelSpec, stages: number, codec: TestCodec): Promise<void> {
   const builds = buildsOf(spec, stages, { codec });
   const cpu = await loaded(builds, (build) => Promise.resolve(createCpuEngine(build)));
   const wgsl = await loaded(builds, onGpu(gpu));
@@ -96,7 +104,7 @@ async function testAgainstCpu(spec: ModelSpec, stages: number, codec: CodecId): 
   for (const engine of [...cpu, ...wgsl]) engine.destroy();
 }
 
-for (const codec of ["raw32", "f16s", "i8b64"] as const) {
+for (const codec of ["raw32", "f16s", "i8b64", "mixed"] as const) {
   Deno.test(onAdapter(gpu, `three stages equal the CPU engine, ${codec}`), () => {
     return testAgainstCpu(tinySpec, 3, codec);
   });
@@ -144,7 +152,8 @@ Deno.test(onAdapter(gpu, "evaluation gives the forward's bits and keeps the slot
 });
 
 Deno.test(onAdapter(gpu, "memory is predicted, and a warm step makes no GPU object"), async () => {
-  for (const build of buildsOf(tinySpec, 3, { codec: "i8b64" })) {
+  const alike = buildsOf(tinySpec, 3, { codec: "i8b64" });
+  for (const build of [...alike, ...buildsOf(tinySpec, 3, { codec: "mixed" })]) {
     const { counted, counts } = countingDevice(gpu);
     const [engine] = await loaded([build], onGpu(counted));
     const { params, activations, scratch } = engine!.memory();

@@ -38,6 +38,7 @@ const MEMORY_CASES: Record<string, [ModelSpec, number]> = {
   "three stages": [tinySpec, 3],
   "a tied stage": [{ ...tinySpec, tie_word_embeddings: true, n_layer: 1 }, 1],
   "long sequences": [{ ...tinySpec, n_layer: 2, n_head: 2, n_embd: 8, block_size: 200 }, 2],
+  "a GPT-2": [{ ...tinySpec, architecture: "gpt2", n_layer: 2, n_kv_head: 4 }, 2],
   "a large vocabulary": [{ ...tinySpec, n_layer: 1, vocab_size: 600 }, 1],
 };
 

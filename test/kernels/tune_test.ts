@@ -9,8 +9,15 @@ import { productsOf } from "../../peer/engine/wgsl_products.ts";
 import type { KernelSpec } from "../../peer/gpu/kernel.ts";
 import { matmulTraits, pickMatmul, presumedChoice, productClass } from "../../peer/gpu/kernels/matmul.ts";
 import { MATMUL_FAMILY, MATMUL_LAYOUTS, memberSpec } from "../../peer/gpu/kernels/matmul_family.ts";
+import {
+  fusedSpec,
+  fusionLayout,
+  MATMUL_FUSIONS,
+  type MatmulFusion,
+} from "../../peer/gpu/kernels/matmul_fused.ts";
 import { shaderLibrary } from "../../peer/gpu/library.ts";
 import { linkShader } from "../../peer/gpu/link.ts";
+import type { FusedCandidate } from "../../peer/gpu/tune_fused.ts";
 import { type Candidate, type Product, type TuneTools, Tuning } from "../../peer/gpu/tune.ts";
 import { tuneTools } from "../../peer/gpu/tune_device.ts";
 import { MemoryNotes } from "../../peer/store/notes.ts";
@@ -82,6 +89,8 @@ Deno.test(onAdapter(gpu, "a really wrong kernel does not win, though it is the q
       });
     },
     time: ({ member }) => Promise.resolve(member === first ? 0.001 : 1),
+    checkFused: (candidate) => real.checkFused(candidate),
+    timeFused: () => Promise.resolve({ fused: 1, apart: 1 }),
     release: () => real.release(),
     nowMs: () => 0,
   };
@@ -94,9 +103,47 @@ Deno.test(onAdapter(gpu, "a really wrong kernel does not win, though it is the q
   assert.notEqual(pickMatmul("nt", shape, tuning.choice()).member.name, first);
 });
 
+/** Every fused kernel of a member, as the stage of an engine would ask for it. */
+function fusedCandidate(fusion: MatmulFusion): FusedCandidate {
+  const member = MATMUL_FAMILY.find(({ name }) => name === "registers 8x4")!;
+  const params = { M: 132, N: 64, K: 32, T: 33, D: 16, turned: 48 };
+  const plain = memberSpec(member, fusionLayout(fusion), { M: 132, N: 64, K: 32 })!;
+  return {
+    fusion,
+    member: member.name,
+    plain,
+    spec: fusedSpec(member, fusion, { M: 4, N: 4, K: 4 })!,
+    params,
+  };
+}
+
+/** Mistakes in what a kernel does after its product. */
+const fusedMistakes: [fusion: MatmulFusion, from: string, to: string][] = [
+  ["rotary", "column < params.turned", "column + 4u < params.turned"],
+  ["swiglu", "gate_up[at + width] = narrowTwo(up)", "gate_up[at + width] = narrowTwo(gate)"],
+  ["swiglu_backward", "gate * s.opposite", "gate * s.plain"],
+];
+
+Deno.test(onAdapter(gpu, "fused kernels are checked, and timed beside what they stand for"), async () => {
+  const tools = tuneTools(gpu);
+  for (const fusion of MATMUL_FUSIONS) {
+    const candidate = fusedCandidate(fusion);
+    assert.equal(await tools.checkFused(candidate), null, fusion);
+    const { fused, apart } = await tools.timeFused(candidate);
+    assert.ok(fused > 0 && apart > 0 && Number.isFinite(fused + apart), `${fused} and ${apart} ms`);
+  }
+  for (const [fusion, from, to] of fusedMistakes) {
+    const candidate = fusedCandidate(fusion);
+    const reason = await tools.checkFused({ ...candidate, spec: doctored(candidate.spec, from, to) });
+    assert.match(reason ?? "", /values are wrong/, to);
+  }
+});
+
 const refusing: TuneTools = {
   check: () => Promise.reject(new Error("it was measured again")),
   time: () => Promise.reject(new Error("it was measured again")),
+  checkFused: () => Promise.reject(new Error("it was measured again")),
+  timeFused: () => Promise.reject(new Error("it was measured again")),
   release: () => {},
   nowMs: () => 0,
 };
@@ -125,7 +172,8 @@ Deno.test(
     const known = result.choices.map((choice) => choice.class).sort();
     const all = productsOf(build!, { software: gpu.software }).map((p) => productClass(p.layout, p));
     // A slow adapter may have run out of budget; only then is something left to measure.
-    if (known.length < new Set(all).size) await assert.rejects(again.tune(build!), /measured again/);
+    const complete = known.length === new Set(all).size && result.fusions.length === MATMUL_FUSIONS.length;
+    if (!complete) await assert.rejects(again.tune(build!), /measured again/);
     else assert.deepEqual((await again.tune(build!)).choices, result.choices);
   },
 );
@@ -191,8 +239,13 @@ Deno.test("winners are told per layout, the quickest class of each", () => {
     choice("nt fours large", "shared 128x128", 4321.4),
   ];
   assert.equal(
-    tuningText({ choices }),
+    tuningText({ choices, fusions: [{ fusion: "rotary", gain: 0.98 }] }),
     "nt shared 128x128 4321 GFLOP/s, tn registers 8x4 in 4 slices 2.3 GFLOP/s",
   );
-  assert.equal(tuningText({ choices: [] }), "");
+  assert.equal(tuningText({ choices: [], fusions: [] }), "");
+  const slow = [{ fusion: "rotary" as const, gain: 0.9 }, { fusion: "swiglu" as const, gain: 0 }];
+  assert.equal(
+    tuningText({ choices: [choices[1]!], fusions: slow }),
+    "nt shared 64x64 900 GFLOP/s, apart: rotary and swiglu",
+  );
 });

@@ -2,6 +2,7 @@
 // fail on every one, or it would not notice if the guard went missing. No hooks in the sources: a text that is not found exactly
 // once is an error here, and the list has to follow the code.
 import { join } from "node:path";
+import { DELAYED_MUTANTS } from "./mutants_delayed.ts";
 import { OVERFLOW_MUTANTS } from "./mutants_overflow.ts";
 
 export interface Mutant {
@@ -282,6 +283,7 @@ export const MUTANTS: readonly Mutant[] = [
     noticed: /^I[278] /,
   },
   ...OVERFLOW_MUTANTS,
+  ...DELAYED_MUTANTS,
 ];
 
 /** Text with every replacement made. Throws unless each text to find is there exactly once. */

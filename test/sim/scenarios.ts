@@ -259,16 +259,7 @@ const DRAWS: Record<string, Draw> = {
  * wrong by itself is found because others are right and there; when those may go as well, nobody can say what was right.
  */
 const APART = [
-  "calm",
-  "crooked",
-  "rot",
-  "misled",
-  "everything",
-  "placed",
-  "mirror",
-  "overflow",
-  "replan",
-  "2bw",
+  ...["calm", "crooked", "rot", "misled", "everything", "placed", "mirror", "overflow", "replan", "2bw"],
 ];
 const EVERYTHING = Object.keys(DRAWS).filter((name) => !APART.includes(name));
 

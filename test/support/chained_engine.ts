@@ -1,6 +1,12 @@
 // The whole model in one process as a chain of stages, whose boundary tensors are encoded as on the wire: what a run with lossy
 // codecs must equal bit for bit. Not a pipeline: one micro-batch goes through all stages before the next begins.
-import type { StageBuild, StageEngine, StageInput, StageMemory, StageOutput } from "../../peer/engine/engine.ts";
+import type {
+  StageBuild,
+  StageEngine,
+  StageInput,
+  StageMemory,
+  StageOutput,
+} from "../../peer/engine/engine.ts";
 import { findTensor, type StageLayout, stageLayout, wholeModel } from "../../peer/model/layout.ts";
 import { assert } from "../../peer/wire/errors.ts";
 import type { BoundaryCodecs, Encoded, ModelSpec } from "../../peer/wire/run.ts";

@@ -38,7 +38,7 @@ export interface Site extends AsyncDisposable {
   ask(path: string, options?: RequestInit & { token?: string; peer?: string }): Promise<Response>;
 }
 
-export async function openSite(more: { texts?: TextService } = {}): Promise<Site> {
+export async function openSite(more: { texts?: TextService; publicText?: boolean } = {}): Promise<Site> {
   const folder = await Deno.makeTempDir({ prefix: "shoal-app-" });
   const webRoot = join(folder, "dist");
   for (const [name, text] of Object.entries(FILES)) await write(join(folder, name), text);

@@ -84,6 +84,11 @@ export function equalPeers(
   return { ...drawn, peers, link: () => ({ latency: 0.01, bytesPerS: 5e6 }) };
 }
 
+/** Whether the planner says that it gave each computing peer two stages. */
+export function hasTwoEach({ reasons }: Plan): boolean {
+  return reasons.some((reason) => reason.startsWith("Peers that compute hold two stages each"));
+}
+
 /**
  * Asserts that a plan covers layers and micro-batches once, keeps within each memory and names its spares.
  * @param options `doubled`: a peer may compute two stages, as a shadow that took over does

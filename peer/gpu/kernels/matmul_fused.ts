@@ -88,3 +88,9 @@ export function fusedSpec(
   if (!dividesByFour(fusionLayout(fusion), shape)) return undefined;
   return specs.get(`${member.name} ${fusion} ${shape.storage ?? "floats"}`);
 }
+
+/** What a kernel does besides its product; undefined if nothing. */
+export function fusionOf({ name }: KernelSpec): MatmulFusion | undefined {
+  // The longest name first: one begins with another.
+  return MATMUL_FUSIONS.toReversed().find((fusion) => name.includes(`_${fusion}_`));
+}
