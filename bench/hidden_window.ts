@@ -8,6 +8,9 @@ const PATIENCE_MS = 60_000;
 const POLL_MS = 50;
 const SCREEN = "1280x900x24";
 
+/** Keys without a letter act only if their number is told, too. */
+const VIRTUAL_KEYS: Record<string, number> = { Backspace: 8, Escape: 27 };
+
 interface Target {
   id: string;
   type: string;
@@ -99,6 +102,13 @@ export class Tab {
     const at = { x, y, button: "left", clickCount: 1 };
     await this.call("Input.dispatchMouseEvent", { ...at, type: "mousePressed" });
     await this.call("Input.dispatchMouseEvent", { ...at, type: "mouseReleased" });
+  }
+
+  /** A key of the keyboard, as a person's: a letter, or a name such as Escape. */
+  async key(key: string): Promise<void> {
+    const text = key.length === 1 ? { text: key } : { windowsVirtualKeyCode: VIRTUAL_KEYS[key] ?? 0 };
+    await this.call("Input.dispatchKeyEvent", { type: "keyDown", key, code: key, ...text });
+    await this.call("Input.dispatchKeyEvent", { type: "keyUp", key, code: key, ...text });
   }
 
   close(): void {

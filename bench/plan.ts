@@ -9,6 +9,7 @@ import { exactFits, exactLayout } from "../coordinator/plan/planner_exact.ts";
 import { CostModel } from "../coordinator/plan/planner_model.ts";
 import { searchLayouts } from "../coordinator/plan/planner_search.ts";
 import { drawSwarm } from "../test/support/swarm_requests.ts";
+import { slowestPlacing } from "./plan_textbook.ts";
 import { messageOf, ShoalError } from "../peer/wire/errors.ts";
 
 const HELP = `usage: npm run bench:plan -- [flags]
@@ -21,7 +22,8 @@ Plans random swarms and prints how long it took and how good the plans are.
 
 "ms" is the median and the worst time of one plan, "cpu ms" the median processor time: on a busy machine it tells more. "step s" is the median predicted step. "of bound" divides it by a time that
 no plan can beat (all work shared without a wait), so 1 is out of reach where links are slow; "of exact" divides the cost of
-the search without the exact programme by the optimum of the same cost model, where that can be computed.`;
+the search without the exact programme by the optimum of the same cost model, where that can be computed. Below the table stands
+how long the slowest published schedule takes to be placed on as many peers, where memory is too small for all of them.`;
 
 const OPTIONS = {
   "peers": { type: "string", default: "4,5,8,16,32,64,128,200" },
@@ -195,6 +197,10 @@ function main(args: string[]): void {
     return planned.length === 0 ? [] : [rowOf(planned)];
   });
   console.log(table(rows));
+  const textbook = flags.peers.map((peers) => ({ peers, ...slowestPlacing(peers) }));
+  for (const { peers, schedule, ms, cpuMs } of textbook) {
+    console.log(`${peers} peers, ${schedule}: placed in ${ms.toFixed(0)} ms, cpu ${cpuMs.toFixed(0)} ms`);
+  }
   if (!flags.json) return;
   const exact = rows.flatMap(({ ofExact }) => ofExact === null ? [] : [ofExact]);
   const largest = rows.at(-1);
@@ -203,8 +209,9 @@ function main(args: string[]): void {
     largest_cpu_ms: largest?.cpuMs ?? null,
     worst_of_exact: exact.length === 0 ? null : Math.max(...exact),
     worst_of_bound: Math.max(...rows.map(({ ofBound }) => ofBound)),
+    largest_textbook_cpu_ms: textbook.at(-1)?.cpuMs ?? null,
   };
-  console.log(JSON.stringify({ benchmark: "plan", rows, summary }));
+  console.log(JSON.stringify({ benchmark: "plan", rows, textbook, summary }));
 }
 
 if (import.meta.main) {

@@ -1,5 +1,7 @@
 // The planning benchmark's flags, rows and table; and that no plan beats the bound it is judged by.
 import assert from "node:assert/strict";
+import { isPlaced } from "../peer/schedule/catalogue.ts";
+import { slowestPlacing } from "./plan_textbook.ts";
 import { parseFlags, type Planned, planOne, rowOf, table } from "./plan.ts";
 
 const one: Planned = { peers: 4, seed: 1, ms: 10, cpuMs: 7, seconds: 2, stages: 3, ofBound: 1.5, ofExact: 1 };
@@ -27,6 +29,11 @@ Deno.test("no plan beats the bound, and the search none beats the optimum", () =
     assert.ok(planned.ofBound >= 1, `${planned.ofBound}`);
     if (planned.ofExact !== null) assert.ok(planned.ofExact >= 1 - 1e-9, `${planned.ofExact}`);
   }
+});
+
+Deno.test("placing published schedules is timed for any number of peers", () => {
+  const { schedule, ms, cpuMs } = slowestPlacing(5);
+  assert.ok(isPlaced(schedule) && ms > 0 && cpuMs >= 0);
 });
 
 Deno.test("wrong flags are refused with the value and the remedy", () => {

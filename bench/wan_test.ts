@@ -124,6 +124,14 @@ Deno.test("wan: a placed schedule is predicted in its own order, backward first 
   );
 });
 
+Deno.test("wan: where steps overlap a step is the work of the slowest peer, and its commit is hidden", () => {
+  const overheads = { op: { F: 1, B: 2, W: 4 }, hop: 8, commit: 100 };
+  const alone = predict(view("2bw", [[["a", [0, 1]]]]), { ...COSTS, overheads });
+  assert.deepEqual([Math.round(alone.stepMs), alone.bubble], [2 * 67, 0]);
+  const shared = predict(view("2bw", [[["a", [0, 1, 2, 3]]], [["b", [0, 1, 2, 3]]]]), COSTS);
+  assert.equal(Math.round(shared.stepMs), 240);
+});
+
 Deno.test("wan: peers are even if they compute alike, and a step is late by its operations' mean", () => {
   assert.ok(isEven(view("dynamic", [[["a", [0]], ["b", [1]]], [["b", [0]], ["a", [1]]]])));
   assert.ok(!isEven(view("dynamic", [[["a", [0]]], [["b", [0]]], [["b", [0]]]])));
@@ -146,6 +154,9 @@ Deno.test("wan: the summary compares like with like, and what was not measured i
     row("0ms", "dynamic-looped", { tokensPerS: 110, error: -0.07 }),
     row("0ms", "zb-v", { tokensPerS: 100 }),
     row("0ms", "chimera-paper", { tokensPerS: 500, bubble: 0.3 }),
+    // Another training is no rival.
+    row("0ms", "2bw", { tokensPerS: 200 }),
+    row("50ms", "2bw", { tokensPerS: 90 }),
     row("50ms", "dynamic", { tokensPerS: 60 }),
     row("50ms", "1f1b", { tokensPerS: 40 }),
     row("50ms", "1f1b-fused", { tokensPerS: 30, error: 0.02 }),
@@ -154,6 +165,7 @@ Deno.test("wan: the summary compares like with like, and what was not measured i
   assert.deepEqual(rest, {
     ...{ dynamic_vs_1f1b_50ms: 2, dynamic_vs_live_1f1b_50ms: 1.5, dynamic_vs_best_0ms: 1.1 },
     ...{ dynamic_one_stage_vs_best_0ms: 0.99, best_0ms: "zb-v", worst_prediction_error: 0.07 },
+    delayed_vs_dynamic_50ms: 1.5,
   });
   assert.equal(chimeraBubble(8), 6 / 18);
   assert.ok(Math.abs(chimera_bubble_error! - 0.1) < 1e-9, `${chimera_bubble_error}`);

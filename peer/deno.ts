@@ -141,7 +141,7 @@ export function readJoinLink(link: string): { origin: string; token: string } {
   const token = url?.hash.slice(1) ?? "";
   if (url !== null && /^https?:$/.test(url.protocol) && token !== "") {
     // Behind a hub a run's addresses begin with its place, such as /r/name.
-    return { origin: url.origin + url.pathname.replace(/\/+$/, ""), token };
+    return { origin: url.origin + url.pathname.replace(/(\/admin)?\/*$/, ""), token };
   }
   throw new ShoalError("usage", `"${link}" is not a join link; copy it whole, http://host:port/#token`);
 }

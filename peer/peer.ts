@@ -3,6 +3,7 @@
 import type { StageBuild, StageEngine } from "./engine/engine.ts";
 import { isOutOfMemory, MemoryOffer } from "./out_of_memory.ts";
 import { Session, type SessionEnd, type SessionOptions } from "./session.ts";
+import { engineSaid } from "./model/stage_memory.ts";
 import { messageOf } from "./wire/errors.ts";
 import type { LossPoint, TabPhase, TabSnapshot } from "./wire/status.ts";
 import { heldOnlyBy } from "./wire/view.ts";
@@ -181,7 +182,7 @@ export class Peer {
       phase: this.#phase ?? this.#livePhase(),
       reason: this.#phase === null ? this.#liveReason() : this.#reason,
       adapter: this.#compute.adapter,
-      engine: this.#compute.engine,
+      engine: engineSaid(this.#compute.engine, facts?.welcome?.config ?? {}),
       stage: instance?.index ?? null,
       stageCount: core?.view?.stages.length ?? 0,
       layers: instance === undefined ? null : [instance.firstLayer, instance.endLayer],

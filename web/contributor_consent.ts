@@ -4,7 +4,7 @@ import type { Invite } from "../peer/wire/status.ts";
 import { bytes } from "./format.ts";
 
 /** Of the text below. */
-export const CONSENT_VERSION = 1;
+export const CONSENT_VERSION = 2;
 /** Nobody remembers longer what a page was allowed to do. */
 export const CONSENT_DAYS = 30;
 const DAY_MS = 24 * 60 * 60 * 1000;
@@ -75,14 +75,14 @@ export function termsOf(invite: Invite): Term[] {
       text:
         "Numbers of the shared model (activations, gradients, weights) go straight to the other computers of the " +
         "run, which see your network address, as you see theirs. The coordinator sees it too, with the name of the " +
-        "graphics adapter, how quick this computer is, and a name for it if you give one. No files, no history, nothing else " +
-        "you type.",
+        "graphics adapter, how quick this computer is, a random mark by which it is known again, and a name for it if you " +
+        "give one. No files, no history, nothing else you type.",
     },
     {
       title: "What is stored here",
       text:
-        "In this browser, for this address: that you agreed, your limits, what you have contributed, the join link, and " +
-        "a copy of your piece of the model, so that a reload need not fetch it.",
+        "In this browser, for this address: that you agreed, your limits, what you have contributed, the join link, the " +
+        "mark, and a copy of your piece of the model, so that a reload need not fetch it.",
     },
     {
       title: "How to stop",

@@ -59,7 +59,7 @@ Deno.test("consent stands for thirty days, for the same run and text, and not be
 Deno.test("the version of the consent changes with its text", function test() {
   const text = termsOf(invite).map(({ title, text }) => `${title}: ${text}`).join("\n");
   // Whoever changes the text raises CONSENT_VERSION and writes the new pair here.
-  assert.deepEqual([CONSENT_VERSION, runOf(text)], [1, "16915baf512900"]);
+  assert.deepEqual([CONSENT_VERSION, runOf(text)], [2, "5e6e7b17657a9"]);
 });
 
 Deno.test("what is kept comes back after a reload, and another tab has a visit of its own", function test() {
@@ -79,6 +79,14 @@ Deno.test("what is kept comes back after a reload, and another tab has a visit o
   assert.equal(again.last, "token");
   assert.deepEqual(again.visit, { run: "run", paused: true });
   assert.equal(new Kept(() => long, () => new MapPlace()).visit, null);
+});
+
+Deno.test("each run of a coordinator has a last link of its own, and one at the root keeps the old one", () => {
+  const long = new MapPlace();
+  const at = (place?: string) => new Kept(() => long, () => new MapPlace(), place);
+  at().last = "root";
+  at("/r/a").last = "token of a";
+  assert.deepEqual([at("/").last, at("/r/a").last, at("/r/b").last], ["root", "token of a", ""]);
 });
 
 Deno.test("forgetting deletes all of it, and nothing that is not ours", function test() {

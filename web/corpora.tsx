@@ -46,7 +46,6 @@ export function Corpora({ view, actions }: CorporaProps) {
       <ul class="run-rows">
         {view.rows.map((row) => <Row key={row.id} row={row} actions={actions} />)}
       </ul>
-      <p class="visually-hidden" aria-live="off">{view.announce}</p>
     </section>
   );
 }

@@ -6,7 +6,7 @@ import { signal } from "@preact/signals";
 import { ask, refusalFrom } from "./api.ts";
 import { Corpora, type CorporaActions } from "./corpora.tsx";
 import type { CorporaAnswer } from "../peer/wire/corpora.ts";
-import { type CorporaModel, corporaView, type CorpusDraft, draftOf } from "./view_model_corpora.ts";
+import { type CorporaModel, corporaView, type CorpusDraft, draftOf, newsOf } from "./view_model_corpora.ts";
 
 const PATH = "/api/corpora";
 /** The list is asked for so often while something is under way. */
@@ -16,6 +16,8 @@ export interface CorporaBinding {
   token: string;
   /** The list of texts that a run can learn has changed. */
   onChange(): void;
+  /** Shows a sentence for a while, and reads it out. */
+  say(note: string): void;
 }
 
 /** The panel as a component without properties; it asks for the list at once. */
@@ -70,10 +72,12 @@ class Desk {
   async refresh(): Promise<void> {
     clearTimeout(this.#timer);
     try {
-      const before = readyOf(this.model.value.answer);
+      const before = this.model.value.answer;
       const answer = await (await this.#ask("")).json() as CorporaAnswer;
       this.#learn({ answer });
-      if (readyOf(answer) !== before) this.#options.onChange();
+      const news = before === null ? "" : newsOf(before.corpora, answer.corpora);
+      if (news !== "") this.#options.say(news);
+      if (before !== null && readyOf(answer) !== readyOf(before)) this.#options.onChange();
     } catch (error) {
       this.#learn({ refusal: refusalFrom(error).message });
     }
@@ -113,6 +117,7 @@ class Desk {
   async #wish(carryOut: () => Promise<unknown>): Promise<boolean> {
     const refusal = await carryOut().then(() => "", (error) => refusalFrom(error).message);
     this.#learn({ refusal });
+    if (refusal !== "") this.#options.say(refusal);
     return refusal === "";
   }
 
@@ -130,6 +135,6 @@ class Desk {
   }
 }
 
-function readyOf(answer: CorporaAnswer | null): string {
-  return (answer?.corpora ?? []).filter(({ state }) => state === "ready").map(({ id }) => id).join();
+function readyOf({ corpora }: CorporaAnswer): string {
+  return corpora.filter(({ state }) => state === "ready").map(({ id }) => id).join();
 }

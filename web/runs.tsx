@@ -23,23 +23,30 @@ export interface RunsActions {
 interface RunsProps {
   screen: RunsScreen;
   actions: RunsActions;
-  /** Below the list, such as the form. */
+  /** Above the list, such as the form. */
   children?: ComponentChildren;
+  /** Below it: what runs learn from. */
+  texts?: ComponentChildren;
 }
 
-export function Runs({ screen, actions, children }: RunsProps) {
+export function Runs({ screen, actions, children, texts }: RunsProps) {
   const toast = screen.kind === "list" && screen.note !== "";
   return (
     <Frame wide={screen.kind === "list"} announce={screen.announce} toast={toast}>
       {screen.kind === "loading" && <LoadingScreen title="Asking which runs there are…" />}
       {screen.kind === "notice" && <NoticeScreen notice={screen} onButton={actions.reload} />}
-      {screen.kind === "list" && <List view={screen} actions={actions}>{children}</List>}
+      {screen.kind === "list" && <List view={screen} actions={actions} texts={texts}>{children}</List>}
     </Frame>
   );
 }
 
 function List(
-  { view, actions, children }: { view: RunsView; actions: RunsActions; children: ComponentChildren },
+  { view, actions, children, texts }: {
+    view: RunsView;
+    actions: RunsActions;
+    children: ComponentChildren;
+    texts: ComponentChildren;
+  },
 ) {
   return (
     <div class="board">
@@ -67,6 +74,7 @@ function List(
           </ul>
         </section>
       ))}
+      {view.admin && texts}
     </div>
   );
 }
@@ -88,14 +96,18 @@ function Run({ row, admin, actions }: RunProps) {
       {row.subtitle && <p class="quiet">{row.subtitle}</p>}
       <Ruler progress={row.progress} note={row.progress.percent} />
       <Facts facts={row.facts} />
-      {admin ? <Orders row={row} actions={actions} /> : row.joinLink && (
-        <p class="actions">
-          <a class="button primary" href={row.joinLink}>
-            Look at it<span class="visually-hidden">: {row.name}</span>
-          </a>
-          <span class="beside">Nothing runs before you agree there.</span>
-        </p>
-      )}
+      {admin
+        ? <Orders row={row} actions={actions} />
+        : row.joinLink === null
+        ? <p class="quiet">By invitation only at the moment.</p>
+        : (
+          <p class="actions">
+            <a class="button primary" href={row.joinLink}>
+              Look at it<span class="visually-hidden">: {row.name}</span>
+            </a>
+            <span class="beside">Nothing runs before you agree there.</span>
+          </p>
+        )}
     </li>
   );
 }

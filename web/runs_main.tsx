@@ -23,7 +23,10 @@ const model = signal<RunsModel>({ list: null, refusal: null, note: "" });
 /** The form; null while it is closed. */
 const draft = signal<CreateModel | null>(null);
 const Form = signal<ComponentType<{ model: CreateModel; actions: CreateActions }> | null>(null);
+/** What the organizer's runs learn from; null until it is known that this is the organizer. */
+const Texts = signal<ComponentType | null>(null);
 let asked = 0;
+let textsAsked = false;
 let waiting: ReturnType<typeof setTimeout> | undefined;
 
 function learn(part: Partial<RunsModel>): void {
@@ -33,12 +36,26 @@ function learn(part: Partial<RunsModel>): void {
 async function askList(): Promise<"ok" | "failed" | "stop"> {
   try {
     learn({ list: await api.runs(), refusal: null });
+    if (model.value.list?.admin === true) void openTexts();
     return "ok";
   } catch (error) {
     const refusal = refusalFrom(error);
     learn({ refusal });
     return refusal.code === "bad-token" ? "stop" : "failed";
   }
+}
+
+/** Once; a text that has become ready may be chosen in an open form. */
+async function openTexts(): Promise<void> {
+  if (textsAsked) return;
+  textsAsked = true;
+  const { bindCorpora } = await import("./corpora_panel.tsx");
+  Texts.value = bindCorpora({ token: tokenOf(location.hash), say, onChange: () => void askForm() });
+}
+
+async function askForm(): Promise<void> {
+  const form = draft.value === null ? null : await api.form().catch(() => null);
+  if (form !== null && draft.value !== null) draft.value = { ...draft.value, form };
 }
 
 /** Shows a sentence for a while, unless another one takes its place. */
@@ -143,9 +160,9 @@ const formActions: CreateActions = {
 
 function App() {
   const screen = runsScreen(model.value);
-  const Shown = Form.value;
+  const Shown = Form.value, Panel = Texts.value;
   return (
-    <Runs screen={screen} actions={actions}>
+    <Runs screen={screen} actions={actions} texts={Panel !== null && <Panel />}>
       {draft.value !== null && Shown !== null
         ? <Shown model={draft.value} actions={formActions} />
         : undefined}

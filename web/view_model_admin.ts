@@ -222,6 +222,9 @@ function readingsOf(status: RunStatus): Fact[] {
     { label: "Gradient norm", value: significant(status.gradNorm) },
     { label: "Generation", value: count(status.gen) },
     { label: "Steps redone", value: count(status.stepsRedone) },
+    ...(status.stepsSkipped === undefined
+      ? []
+      : [{ label: "Steps skipped (f16)", value: count(status.stepsSkipped) }]),
   ];
 }
 

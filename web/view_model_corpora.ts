@@ -56,8 +56,6 @@ export interface CorporaView {
   draft: DraftView | null;
   sending: boolean;
   refusal: string;
-  /** For those who hear the page: what has changed last. */
-  announce: string;
 }
 
 export const FORMATS: readonly { value: CorpusFormat; label: string }[] = [
@@ -79,15 +77,22 @@ export function draftOf(file: { name: string; size: number }): CorpusDraft {
 
 export function corporaView({ answer, draft, sending, refusal }: CorporaModel): CorporaView {
   const rows = (answer?.corpora ?? []).map(rowOf);
-  const busy = rows.filter(({ progress }) => progress !== null);
   return {
     ...{ rows, sending, refusal },
     empty: answer !== null && rows.length === 0
       ? "No text has been brought yet; Moby Dick is always there."
       : null,
     draft: draft === null ? null : draftView(draft, answer),
-    announce: refusal !== "" ? refusal : busy.map(({ name, word }) => `${name}: ${word}`).join("; "),
   };
+}
+
+/** A sentence for those who hear the page about texts that have become ready or failed; empty: none has. */
+export function newsOf(before: readonly CorpusInfo[], now: readonly CorpusInfo[]): string {
+  const known = new Set(before.map(({ id, state }) => `${id} ${state}`));
+  const fresh = now.filter(({ id, state }) => !known.has(`${id} ${state}`));
+  const ready = fresh.filter(({ state }) => state === "ready").map(({ name }) => `${name} is ready.`);
+  const failed = fresh.filter(({ state }) => state === "failed");
+  return [...ready, ...failed.map(({ name }) => `${name} cannot be used.`)].join(" ");
 }
 
 function draftView(draft: CorpusDraft, answer: CorporaAnswer | null): DraftView {

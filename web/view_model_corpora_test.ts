@@ -1,7 +1,7 @@
 // The organizer's texts as data: each state has its words, progress counts what is under way, and a form says what is missing.
 import assert from "node:assert/strict";
 import type { CorpusInfo } from "../peer/wire/corpora.ts";
-import { corporaView, draftOf } from "./view_model_corpora.ts";
+import { corporaView, draftOf, newsOf } from "./view_model_corpora.ts";
 
 const INFO: CorpusInfo = {
   ...{
@@ -90,14 +90,16 @@ Deno.test("corpora view: a chosen file's format follows from its name, and what 
   assert.deepEqual(view({}).tokenizers.map(({ value }) => value), ["gpt2", "char", "00", "own"]);
 });
 
-Deno.test("corpora view: what has changed is said to those who hear the page", () => {
-  const answer = { corpora: [INFO], tokenizers: [], limits };
-  const model = { answer, draft: null, sending: false, refusal: "" };
-  assert.equal(corporaView(model).announce, "a.jsonl: being cut into tokens");
-  assert.equal(corporaView({ ...model, refusal: "no" }).announce, "no");
-  assert.equal(
-    corporaView({ ...model, answer: { ...answer, corpora: [] } }).empty?.includes("Moby Dick"),
-    true,
-  );
+Deno.test("corpora view: what has become ready or failed is said, and nothing twice", () => {
+  const ready = { ...INFO, id: "1", state: "ready" as const },
+    failed = { ...INFO, name: "b.txt", state: "failed" as const };
+  assert.equal(newsOf([INFO], [ready]), "a.jsonl is ready.");
+  assert.equal(newsOf([INFO], [ready, failed]), "a.jsonl is ready. b.txt cannot be used.");
+  assert.equal(newsOf([ready, failed], [ready, failed, INFO]), "");
+});
+
+Deno.test("corpora view: an empty list says so once it is known", () => {
+  const model = { answer: { corpora: [], tokenizers: [], limits }, draft: null, sending: false, refusal: "" };
+  assert.match(corporaView(model).empty!, /Moby Dick/);
   assert.equal(corporaView({ ...model, answer: null }).empty, null);
 });

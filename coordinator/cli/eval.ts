@@ -1,7 +1,10 @@
 // `shoal eval`: what a checkpoint's model makes of a text it was not trained on. Reads a checkpoint and a text, writes nothing:
 // figures go to stdout, progress and notes to stderr.
+import { dirname, join } from "node:path";
 import { type Compute, openCompute } from "../../peer/compute.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
+import { isPrepared } from "../corpora/prepared.ts";
+import { corpusIdOf } from "../corpora/types.ts";
 import { loadCorpus, type LoadedCorpus } from "../store/corpus.ts";
 import { tokenizerOf } from "../store/text_tokenizer.ts";
 import { readWeights, type Weights } from "../store/weights.ts";
@@ -47,7 +50,7 @@ export async function runEval(options: VerbOptions, output: EvalOutput): Promise
   const weights = await readWeights(checkpoint);
   const { manifest: { config, step } } = weights;
   const dataset = options.flags.dataset ?? config.dataset;
-  const corpus = await textOf(dataset, weights, options.flags.dataset !== undefined);
+  const corpus = await textOf(dataset, weights, { checkpoint, named: options.flags.dataset !== undefined });
   const compute = await openCompute(engine, {
     // Loaded here only: a native add-on stands behind it.
     openGpu: async () => await (await import("../../peer/gpu/provider_deno.ts")).openDenoDevice(),
@@ -113,15 +116,28 @@ function rangeOf(options: VerbOptions): { split: EvalSplit; iters: number | "all
 async function textOf(
   dataset: string,
   { manifest, tokenizer }: Weights,
-  named: boolean,
+  { checkpoint, named }: { checkpoint: string; named: boolean },
 ): Promise<LoadedCorpus> {
   try {
-    return await loadCorpus(dataset, manifest.vocab, tokenizer);
+    const { column } = manifest.config, folder = await preparedFolder(dataset, checkpoint);
+    return await loadCorpus(dataset, manifest.vocab, tokenizer, { column, ...folder });
   } catch (error) {
     if (named || !(error instanceof ShoalError)) throw error;
     const remedy = "name the text with --dataset";
     throw new ShoalError(error.code, `${messageOf(error)}; ${remedy}`, { cause: error });
   }
+}
+
+/** Where a text that was prepared lies: beside the run's folder, or in it. Nothing is written there. */
+async function preparedFolder(dataset: string, checkpoint: string): Promise<{ folder?: string }> {
+  const id = corpusIdOf(dataset);
+  if (id === null) return {};
+  const run = dirname(dirname(checkpoint));
+  for (const folder of [join(dirname(run), "corpora"), join(run, "corpora")]) {
+    // A folder that may not be read is as good as none.
+    if (await isPrepared(folder, id).catch(() => false)) return { folder };
+  }
+  return {};
 }
 
 function tell(result: EvalResult, json: boolean, output: EvalOutput): void {

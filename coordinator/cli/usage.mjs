@@ -180,7 +180,7 @@ export const verbs = [
     usage: "shoal eval --checkpoint DIR [flags]",
     flags: [
       { name: "checkpoint", value: "DIR", text: "a checkpoint, or a run's folder (its newest checkpoint)" },
-      { name: "dataset", value: "TEXT", text: "a known data set or a UTF-8 text file (the run's own)" },
+      { name: "dataset", value: "TEXT", text: "a known data set or a text's file (the run's own)" },
       { name: "split", value: "NAME", text: "val, train, or whole for a text of its own (val)" },
       { name: "iters", value: "N", text: "micro-batches, drawn as the run draws them (its eval_iters)" },
       { name: "all", value: null, text: "every token of the split, once" },

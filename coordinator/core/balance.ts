@@ -16,7 +16,14 @@ import { learnersOf } from "./holders.ts";
 import { startTransfer } from "./learn.ts";
 import { requestOf } from "./plan_request.ts";
 import { plannable } from "./planned_view.ts";
-import { CHANGES_TOLD, planKey, planOfView, predictedStep, type Promised } from "./planning.ts";
+import {
+  CHANGES_TOLD,
+  commitSeconds,
+  planKey,
+  planOfView,
+  predictedStep,
+  type Promised,
+} from "./planning.ts";
 import type { PeerRecord, RunCoreState } from "./run_state.ts";
 import { withLearner } from "./shares.ts";
 import { freshSeconds } from "./step_times.ts";
@@ -85,7 +92,8 @@ function weigh(turn: Turn, seconds: Record<string, number>): void {
   const { spec, config, planning } = s;
   const peers = plannable(usablePeers(Object.values(s.peers)).sort((a, b) => a.joinedAt - b.joinedAt));
   // Speeds as they were measured at first: what is believed since stands in the factors.
-  const request = requestOf({ spec, config, peers: peers.map((peer) => ({ ...peer, slowdown: 1 })) });
+  const measured = requestOf({ spec, config, peers: peers.map((peer) => ({ ...peer, slowdown: 1 })) });
+  const request = { ...measured, commitSeconds: commitSeconds(s) };
   const factors = Object.fromEntries(peers.map((peer) => [peer.id, peer.slowdown ?? 1]));
   const plan = planOfView(s.view!);
   const horizonSteps = Math.min(HORIZON_STEPS, s.target - s.committed);

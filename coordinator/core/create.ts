@@ -70,6 +70,7 @@ export function createRunState(
     },
     ...{ costs: zeroCosts(), toldHolders: "", traces: noTraces() },
     ...{ trainLoss: null, gradNorm: null, stepMs: 0, lastCommitAt: 0, started: false, stepsRedone: 0 },
+    stepsSkipped: 0,
     ...{ tokensTotal: 0, barren: 0, ending: null, sample: null, sampledAt: -1, events: [], eventSeq: 0 },
   };
 }

@@ -50,7 +50,7 @@ export function lossScaleOf(s: RunCoreState): { lossScale?: number[] } {
 }
 
 /**
- * Judges the open step before it is committed, from what the holders of each stage have logged, and tells what it finds. Any
+ * Judges the open step before it is committed, from what the holders of each stage have logged; tells and counts what it finds. Any
  * holder's word is enough: an overflow is known to all who have the total.
  */
 export function judgeOverflow(turn: Turn): Judgement {
@@ -63,6 +63,7 @@ export function judgeOverflow(turn: Turn): Judgement {
   for (const [stage, over] of overflowed.entries()) if (over) tell(turn, stage, scale.exponents[stage]!);
   const skip = overflowed.some((over, stage) => over && scale.exponents[stage]! > LEAST_EXPONENT);
   const next = nextScale(scale, overflowed, s.committed + 1);
+  if (skip) s.stepsSkipped++;
   const first = s.lossScales.length === 0;
   return {
     skip,

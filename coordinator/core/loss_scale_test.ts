@@ -5,9 +5,12 @@ import type { RunRecord } from "./run_record.ts";
 import { type LossScale, lossScaleOf, withLossScale } from "./loss_scale.ts";
 import { judgeOverflow } from "./loss_scale.ts";
 import { createRunState } from "./create.ts";
+import { metricsText } from "./metrics.ts";
+import { statusOf } from "./status.ts";
 import type { RunCoreState } from "./run_state.ts";
 import { readConfig } from "../../peer/model/config.ts";
 import { specOf } from "../../peer/model/layout.ts";
+import { engineSaid } from "../../peer/model/stage_memory.ts";
 import type { StagePlan, View } from "../../peer/wire/run.ts";
 import type { Turn } from "./turn.ts";
 
@@ -59,6 +62,28 @@ Deno.test("loss scale: an overflow, known to any holder, passes over the step an
   assert.equal(commit(turn, [7, 2, 0]).skip, true);
   assert.deepEqual(scales(turn), [11, 10, 12]);
   assert.match(turn.s.events.at(-1)!.text, /stage 2 overflowed f16 at a loss scale of 2\^11 in step 2/);
+});
+
+Deno.test("loss scale: skipped steps are counted, in the status of an f16 run alone", () => {
+  const turn = turnOf();
+  for (const nonFinite of [[0, 0, 0], [1, 1, 0], [0, 2, 0]]) commit(turn, nonFinite);
+  assert.equal(statusOf(turn.s, 0).stepsSkipped, 2);
+  assert.match(metricsText(turn.s), /^shoal_steps_skipped_total 2$/m);
+  const plain = turnOf({});
+  commit(plain, [1, 0, 0]);
+  assert.equal(statusOf(plain.s, 0).stepsSkipped, undefined);
+  assert.match(metricsText(plain.s), /^shoal_steps_skipped_total 0$/m);
+});
+
+Deno.test("an engine without halves says so in an f16 run, and only there", () => {
+  const said = engineSaid("tfjs-wasm (no WebGPU adapter)", { dtype: "f16" });
+  assert.equal(
+    said,
+    "tfjs-wasm (no WebGPU adapter); computes and keeps f32, since only the WebGPU kernels have f16",
+  );
+  assert.match(engineSaid("cpu", { dtype: "f16" }), /keeps f32/);
+  assert.equal(engineSaid("tfjs-wasm", { dtype: "f32" }), "tfjs-wasm");
+  assert.equal(engineSaid("wgsl (dawn)", { dtype: "f16" }), "wgsl (dawn)");
 });
 
 Deno.test("loss scale: at the least scale an overflowing step counts, or a run could stand still for ever", () => {

@@ -1,5 +1,6 @@
 // The run in numbers for Prometheus: a pure function of the core's state. docs/self-hosting.md lists every family, and a test
 // compares the two. Base units, prefix shoal_; stages are counted from 1, as people do.
+import { engineSaid } from "../../peer/model/stage_memory.ts";
 import type { StageTimes } from "../../peer/wire/measures.ts";
 import type { DiskStatus, StepSummary } from "../../peer/wire/status.ts";
 import { tokensPerSecond } from "./commit.ts";
@@ -84,7 +85,11 @@ const ofPeers: Family[] = [
   gauges(
     "shoal_peer_info",
     "1 for each peer; its labels say what it computes with.",
-    (s) => Object.values(s.peers).map(({ id, runtime, engine }) => [{ peer: id, runtime, engine }, 1]),
+    (s) =>
+      Object.values(s.peers).map(({ id, runtime, engine }) => [
+        { peer: id, runtime, engine: engineSaid(engine, s.config) },
+        1,
+      ]),
   ),
   gauges(
     "shoal_peer_operation_seconds",
@@ -163,6 +168,11 @@ const ofDepartures: Family[] = [
   single("shoal_recomputed_micro_batches_total", "Micro-batches computed again.", (s) => s.costs.recomputed),
   single("shoal_recovery_bytes_total", "Bytes moved because of departures.", recoveryBytes),
   single("shoal_steps_redone_total", "Steps done again because of departures.", (s) => s.stepsRedone),
+  single(
+    "shoal_steps_skipped_total",
+    "Steps passed over because a gradient overflowed f16.",
+    (s) => s.stepsSkipped,
+  ),
   single("shoal_steps_at_risk", "Committed steps that one departure now could cost.", stepsAtRisk),
   single(
     "shoal_fenced_frames_total",

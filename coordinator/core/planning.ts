@@ -6,6 +6,7 @@ import { followedSchedule } from "../../peer/schedule/placed.ts";
 import type { StagePlan, View } from "../../peer/wire/run.ts";
 import { codecsAfter, isDelayed, peersOf } from "../../peer/wire/view.ts";
 import { type Balancer, createBalancer } from "../plan/balancer.ts";
+import { CostModel } from "../plan/planner_model.ts";
 import { placedStep } from "../plan/placed_step.ts";
 import type { Infeasible, Plan, PlannedStage } from "../plan/planner_types.ts";
 import { predictionAt } from "../plan/rebalance.ts";
@@ -152,7 +153,9 @@ export function predictedStep(s: RunCoreState): StepPrediction | null {
   if (view === null) return null;
   const members = peersOf(view).map((id) => s.peers[id]);
   const age = Math.floor(s.committed / PREDICTION_STEPS);
-  const speeds = [age, ...members.map((peer) => `${peer?.slowdown ?? 1}${peer?.hidden ?? ""}`)].join();
+  const traced = s.traces.outsideMs !== null;
+  const speeds = [age, traced, ...members.map((peer) => `${peer?.slowdown ?? 1}${peer?.hidden ?? ""}`)]
+    .join();
   const known = predictions.get(view);
   if (known?.speeds === speeds) return known.prediction;
   const prediction = predict(s, view);
@@ -160,12 +163,29 @@ export function predictedStep(s: RunCoreState): StepPrediction | null {
   return prediction;
 }
 
+/**
+ * What a step takes beyond its operations and the exchange of sums, by the traced steps: from the last total that is logged to the
+ * next step's first operation. 0 while none was traced.
+ */
+export function commitSeconds(s: RunCoreState): number {
+  const { view, traces: { outsideMs }, spec, config } = s;
+  const members = view === null ? [] : peersOf(view).flatMap((id) => s.peers[id] ?? []);
+  if (view === null || outsideMs === null || members.some((peer) => !(peer.blockMs > 0))) return 0;
+  const model = new CostModel(requestOf({ spec, config, peers: members }));
+  const index = new Map(members.map(({ id }, i) => [id, i]));
+  const exchanges = planOfView(view).stages.map(({ firstLayer, endLayer, replicas }) => {
+    const computing = replicas.flatMap(({ peer }) => index.get(peer) ?? []);
+    return computing.length === 0 ? 0 : model.syncSeconds(computing, firstLayer, endLayer);
+  });
+  return Math.max(0, outsideMs / 1000 - Math.max(0, ...exchanges));
+}
+
 function predict(s: RunCoreState, view: View): StepPrediction | null {
   if (isDelayed(view)) return predictSteady(s);
   const { spec, config, peers } = s;
   const members = peersOf(view).flatMap((id) => peers[id] ?? []);
   if (members.some((peer) => !(peer.blockMs > 0))) return null;
-  const request = requestOf({ spec, config, peers: members });
+  const request = { ...requestOf({ spec, config, peers: members }), commitSeconds: commitSeconds(s) };
   // What is held fits, and whoever holds a stage alone does: a prediction asks nothing.
   const schedule = followedSchedule(view);
   if (isPlaced(schedule)) return placedStep(request, view);

@@ -1,6 +1,6 @@
 // Which links are measured before a peer gets work: by whom, one pair at a time, and never for longer than the patience allows.
 import assert from "node:assert/strict";
-import { RunHarness } from "../../test/support/run_harness.ts";
+import { HEARTBEAT, RunHarness } from "../../test/support/run_harness.ts";
 import { requestOf } from "./plan_request.ts";
 import { AGAIN_MS, PAIR_MS, PARTNERS_MAX, PATIENCE_MS, STALE_MS } from "./probes.ts";
 
@@ -41,6 +41,8 @@ Deno.test("probes: the first view waits until the links of those who can probe a
   probed(run, "a", "b");
   assert.deepEqual(admitted(run), ["a", "b"]);
   assert.deepEqual(asked(run).slice(2), ["c-a", "a-c"]);
+  tick(run, 1);
+  assert.equal(asked(run).length, 4, "c is in a pair, b is free");
   probed(run, "c", "a", 80);
   assert.equal(run.state.view, null, "c has another link to measure");
   probed(run, "c", "b", 60);
@@ -108,6 +110,7 @@ Deno.test("probes: paused, leaving and gone peers are left alone, and a pair wit
 
 Deno.test("probes: an answer that nobody asked for, or of another link, changes nothing", () => {
   const run = new RunHarness({ min_peers: 2 });
+  run.hello("c");
   newcomer(run, "a");
   const link = { rttMs: 1, upBytesPerS: 1, path: "direct" as const };
   run.say("a", { type: "probed", peer: "b", link: { peer: "b", ...link } });
@@ -117,6 +120,20 @@ Deno.test("probes: an answer that nobody asked for, or of another link, changes 
   run.say("a", { type: "probed", peer: "b", link: { peer: "b", ...link } });
   assert.equal(run.state.peers["a"]!.links, undefined);
   assert.deepEqual(admitted(run), ["a"]);
+});
+
+Deno.test("probes: a link that has become known meanwhile is not measured, and whoever is in the run measures none for itself", () => {
+  const run = new RunHarness({ min_peers: 3 });
+  for (const id of ["a", "b", "c"]) newcomer(run, id);
+  const known = { rttMs: 30, upBytesPerS: 1e6, path: "direct" as const };
+  run.say("c", { ...HEARTBEAT, links: [{ peer: "b", ...known }] });
+  probed(run, "a", "b");
+  probed(run, "a", "c");
+  assert.deepEqual(asked(run), ["b-a", "a-b", "c-a", "a-c"]);
+  assert.deepEqual(admitted(run), ["a", "b", "c"]);
+  newcomer(run, "d");
+  run.say("a", { type: "measured", blockMs: 7, memoryBytes: 1e9, probes: true });
+  assert.deepEqual([run.state.peers["a"]!.blockMs, Object.keys(run.state.probing.waiting)], [7, ["d"]]);
 });
 
 Deno.test("probes: later one unknown link a minute is measured, and one that is closed and long ago", () => {
@@ -136,7 +153,11 @@ Deno.test("probes: later one unknown link a minute is measured, and one that is 
   assert.deepEqual(asked(run).slice(before + 2), ["b-c", "c-b"]);
   probed(run, "b", "c");
   for (const [id, { links = {} }] of Object.entries(run.state.peers)) {
-    for (const other of Object.keys(links)) links[other]!.open = [id, other].includes("a");
+    // What is open is measured by what it carries, however long ago that was told.
+    for (const other of Object.keys(links)) {
+      const open = [id, other].includes("a");
+      Object.assign(links[other]!, open ? { open, at: run.now - 2 * STALE_MS } : { open });
+    }
   }
   tick(run, AGAIN_MS);
   assert.equal(asked(run).length, before + 4, "all are known");

@@ -12,7 +12,7 @@ import { type StandBy, standByFor } from "../plan/standby.ts";
 import { promise, tell } from "./balance.ts";
 import { requestOf } from "./plan_request.ts";
 import { isPlanned, pinsOf, plannable } from "./planned_view.ts";
-import { planKey, planOfView, predictedStep, type StandByPlan } from "./planning.ts";
+import { commitSeconds, planKey, planOfView, predictedStep, type StandByPlan } from "./planning.ts";
 import type { PeerRecord, RunCoreState } from "./run_state.ts";
 import type { Turn } from "./turn.ts";
 import { usablePeers } from "./view_builder.ts";
@@ -32,7 +32,7 @@ function plannedPeers(s: RunCoreState): PeerRecord[] {
 }
 
 function requestFor(s: RunCoreState, peers: readonly PeerRecord[]): PlanRequest {
-  return requestOf({ spec: s.spec, config: s.config, peers });
+  return { ...requestOf({ spec: s.spec, config: s.config, peers }), commitSeconds: commitSeconds(s) };
 }
 
 /** What the planner would do now, and what that would change. */

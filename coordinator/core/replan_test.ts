@@ -20,6 +20,20 @@ function lopsided(): RunHarness {
   return run;
 }
 
+Deno.test("replan: what a commit takes beyond the exchange of sums is in every prediction, once it was traced", () => {
+  const [run, slow] = [lopsided(), lopsided()];
+  slow.state.traces.outsideMs = 250;
+  const [before, after] = [run, slow].map(({ state }) => previewReplan(state));
+  // One holder exchanges nothing, so all of it is the commit.
+  for (const key of ["before", "after"] as const) {
+    assert.ok(
+      Math.abs(after![key]! - before![key]! - 0.25) < 1e-9,
+      `${key}: ${before![key]}, ${after![key]}`,
+    );
+  }
+  assert.equal(planStatus(slow.state)!.seconds, after!.before);
+});
+
 /** Two seconds on. */
 function tick(run: RunHarness): void {
   run.pass(2_000, Object.keys(run.state.peers));

@@ -4,6 +4,7 @@
 // total; (2) every cut starts from one complete source: the seed, or a snapshot of all stages at one step; a departure only
 // amends the view and the open step goes on; (3) messages of another cut or of an unknown peer change nothing;
 // (4) `committed` goes back only together with a new cut, to a complete snapshot, and the steps redone are counted and told.
+import { engineSaid } from "../../peer/model/stage_memory.ts";
 import type { PeerMessage, StateFile } from "../../peer/wire/control.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
 import { UNREAD_STATE } from "../../peer/wire/values.ts";
@@ -191,7 +192,9 @@ function admit(turn: Turn, peer: PeerRecord, message: PeerMessage & { type: "mea
   if (message.gpuOptimizer === true) peer.gpuOptimizer = true;
   if (message.kernels !== undefined && message.kernels !== "") peer.kernels = message.kernels;
   const chosen = peer.kernels === undefined ? "" : `; ${peer.kernels}`;
-  note(turn, "admitted", `${peer.id} measured: ${peer.blockMs.toFixed(1)} ms per block${chosen}`);
+  const said = engineSaid(peer.engine, turn.s.config);
+  const keeps = said === peer.engine ? "" : `; ${said}`;
+  note(turn, "admitted", `${peer.id} measured: ${peer.blockMs.toFixed(1)} ms per block${chosen}${keeps}`);
   if (turn.s.view === null) return;
   turn.s.tidyDue = true;
   peersChanged(turn.s);

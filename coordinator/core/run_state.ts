@@ -255,6 +255,8 @@ export interface RunCoreState {
   lastCommitAt: number;
   started: boolean;
   stepsRedone: number;
+  /** Steps passed over because a gradient overflowed (`dtype` f16), since the coordinator started. */
+  stepsSkipped: number;
   tokensTotal: number;
   /** Failed generations in a row without a commit; planned changes of the view do not count. */
   barren: number;

@@ -1,6 +1,7 @@
 // What the pages show of a run: a pure function of the core's state. Secrets are not in it. Metrics are in metrics.ts.
 import { learningRate } from "../../peer/model/schedule.ts";
 import { paramCount } from "../../peer/model/layout.ts";
+import { engineSaid } from "../../peer/model/stage_memory.ts";
 import type { GroupStatus } from "../../peer/wire/control.ts";
 import type { StagePlan } from "../../peer/wire/run.ts";
 import type { LinkStatus, PeerStatus, RunStatus } from "../../peer/wire/status.ts";
@@ -37,6 +38,7 @@ export function statusOf(s: RunCoreState, now: number): CoreStatus {
     sample: s.sample,
     stepsAtRisk: stepsAtRisk(s),
     stepsRedone: s.stepsRedone,
+    ...(s.config.dtype === "f16" ? { stepsSkipped: s.stepsSkipped } : {}),
     recovery: recoveryStatus(s),
     ...(plan === null ? {} : { plan }),
     ...(last === null ? {} : { lastStep: last }),
@@ -52,7 +54,8 @@ function peerStatus(s: RunCoreState, peer: PeerRecord, now: number): PeerStatus 
   const held = s.view === null ? [] : stagesOf(s.view, peer.id);
   const { id, runtime, adapter, engine, blockMs, stepMs, bytesUp, bytesDown, hidden, retainedBytes } = peer;
   return {
-    ...{ id, runtime, adapter, engine, blockMs, stepMs, bytesUp, bytesDown, hidden, retainedBytes },
+    ...{ id, runtime, adapter, blockMs, stepMs, bytesUp, bytesDown, hidden, retainedBytes },
+    engine: engineSaid(engine, s.config),
     ...(peer.name === id ? {} : { name: peer.name }),
     ...(peer.kernels === undefined ? {} : { kernels: peer.kernels }),
     ...(peer.pin === undefined ? {} : { pin: peer.pin }),

@@ -3,7 +3,8 @@
 import type { Trace } from "../../peer/wire/measures.ts";
 import type { View } from "../../peer/wire/run.ts";
 import type { StepSummary, StepTrace } from "../../peer/wire/status.ts";
-import { shareOf, stagesOf } from "../../peer/wire/view.ts";
+import { isDelayed, shareOf, stagesOf } from "../../peer/wire/view.ts";
+import { predictedStep } from "./planning.ts";
 import { predictPipelineMs } from "./predict_step.ts";
 import type { RunCoreState } from "./run_state.ts";
 import { assembleTrace } from "./trace_assemble.ts";
@@ -143,10 +144,17 @@ function boundaryFigure(s: RunCoreState): { boundary_s?: number } {
   return all.length === 0 ? {} : { boundary_s: all.reduce((sum, seconds) => sum + seconds, 0) / all.length };
 }
 
-/** What a line of metrics.jsonl tells of it: seconds, and the mean wait for links of the peers that compute. */
+/**
+ * What a line of metrics.jsonl tells of it: seconds, and the mean wait for links of the peers that compute. Where steps overlap a
+ * trace is no step's alone, so there is but the prediction.
+ */
 export function stepFigures(
   s: RunCoreState,
 ): { predicted_s?: number; bubble?: number; wait_s?: number; boundary_s?: number } {
+  if (s.view !== null && isDelayed(s.view)) {
+    const steady = predictedStep(s);
+    return { ...(steady === null ? {} : { predicted_s: steady.seconds }), ...boundaryFigure(s) };
+  }
   const last = lastStep(s);
   if (last === null) return {};
   const wait = last.waits.reduce((sum, it) => sum + it.linkWaitMs, 0) / Math.max(1, last.waits.length);

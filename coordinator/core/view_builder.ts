@@ -130,7 +130,7 @@ function cutLayers(
   const groups = assignPeers(count, peers, peers.map(weightOf));
   const weights = groups.map((group) => group.reduce((sum, peer) => sum + weightOf(peer), 0));
   const demandsOf = (specs: StageSpec[]) => {
-    const caps = stageCaps(specs, weights, config);
+    const caps = stageCaps(specs, { weights, groups }, config);
     return specs.map((stage, s) => demandOf(stage, groups, caps[s]!));
   };
   const ideal = demandsOf(splitLayers(spec, weights));
@@ -271,12 +271,24 @@ export function shareMicroBatches(group: PeerRecord[], count: number): ReplicaPl
   return plans;
 }
 
+/** One way between two stages, as either end measured it; nothing on one peer; null while nobody measured it. */
+function hopMs(from: PeerRecord, to: PeerRecord): number | null {
+  if (from.id === to.id) return 0;
+  const trips = [from.links?.[to.id], to.links?.[from.id]].flatMap((link) => link?.rttMs || []);
+  return trips.length === 0 ? null : Math.max(...trips) / 2;
+}
+
 /** Forwards in flight per stage: GPipe holds the whole step; the dynamic order gains from as many slots as stage 0 has. */
-function stageCaps(specs: StageSpec[], weights: number[], config: RunConfig): number[] {
+function stageCaps(
+  specs: StageSpec[],
+  { weights, groups }: { weights: number[]; groups: PeerRecord[][] },
+  config: RunConfig,
+): number[] {
   const count = config.gradient_accumulation_steps;
   if (config.schedule === "gpipe") return specs.map(() => count);
   const times = specs.map((stage, s) => (stage.endLayer - stage.firstLayer + 0.5) / weights[s]!);
   const mean = times.reduce((sum, t) => sum + t, 0) / times.length;
-  const caps = inflightCaps(times, specs.slice(1).map(() => mean * HOP_SHARE), count);
+  const hops = groups.slice(1).map((group, s) => hopMs(groups[s]![0]!, group[0]!) ?? mean * HOP_SHARE);
+  const caps = inflightCaps(times, hops, count);
   return ["dynamic", "2bw"].includes(config.schedule) ? caps.map(() => Math.max(...caps)) : caps;
 }

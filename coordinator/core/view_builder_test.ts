@@ -51,6 +51,18 @@ function groups(view: View): string[] {
   return view.stages.map((stage) => stage.replicas.map((replica) => replica.peer).join("+"));
 }
 
+Deno.test("view builder: where peers hold several stages, slots cover the round trip that was measured", () => {
+  const config = readConfig({ n_layer: 6, n_stage: 3, shadows: false, gradient_accumulation_steps: 32 });
+  const slots = (rttMs: number) => {
+    const link = { rttMs, upBytesPerS: 0, downBytesPerS: 0, path: "direct" as const, open: true };
+    const peers = ["b", "a"].map((other, i) => {
+      return peerOf(i === 0 ? "a" : "b", 10, rttMs === 0 ? {} : { links: { [other]: link } });
+    });
+    return buildView({ gen: 1, baseStep: 0, spec: specOf(config, 20), config, peers }).stages[0]!.inflight;
+  };
+  assert.ok(slots(200) > slots(20) && slots(20) === slots(0), `${slots(0)} ${slots(20)} ${slots(200)}`);
+});
+
 Deno.test("view builder: n_stage decides where it is given; where it is not, what is fastest does", () => {
   assert.equal(viewOf([1, 1, 1, 1], { n_stage: 2 }).stages.length, 2);
   assert.equal(viewOf([1], { n_stage: 3 }).stages.length, 3);

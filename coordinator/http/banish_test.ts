@@ -56,15 +56,15 @@ Deno.test("bans: a computer is kept out for its time, with the reason, all of it
 Deno.test("bans: the handshake refuses the computer, and lets others in with the same link", async () => {
   await using site = await openSite();
   const { socket, id } = enter(site, { mark: MARK });
-  await post(site, "/api/evict", { peer: id, minutes: 1, reason: "too loud" });
+  await post(site, "/api/evict", { peer: id, minutes: 10, reason: "too loud" });
   assert.deepEqual(socket.heard.at(-1), {
     ...{ type: "kicked", mayReturn: false },
-    reason: "put out for 1 minute by the organizer: too loud",
+    reason: "put out for 10 minutes by the organizer: too loud",
   });
   const refused = hello(site, { mark: MARK }).heard.at(-1);
   assert.deepEqual(refused, {
     ...{ type: "refused", code: "banned" },
-    reason: "this computer was put out by the organizer and is kept out for 1 minute more: too loud",
+    reason: "this computer was put out by the organizer and is kept out for 10 minutes more: too loud",
   });
   enter(site, { mark: "another-computer" });
   enter(site);

@@ -17,7 +17,7 @@ import { takeWeights } from "./weights.ts";
 export const RUNS_MAX = 200;
 /** Open at a time: each has timers, a log and sockets of its own. */
 export const OPEN_MAX = 16;
-/** What the open runs may need together while they write checkpoints, by their models' sizes. */
+/** What the open runs may need together: their texts, and their models' states while checkpoints are written. */
 export const OPEN_BYTES_MAX = 8 * 2 ** 30;
 /** A state and the checkpoint that is being made of it. */
 const BYTES_PER_PARAM = 2 * 13;
@@ -247,13 +247,15 @@ export class Hub {
 
   #checkRoom(spec: ModelSpec | null): void {
     const open = this.#open();
-    const others = open.map(({ run }) => paramCount(run!.shell.core.state.spec));
-    const bytes = BYTES_PER_PARAM *
-      [...others, spec === null ? 0 : paramCount(spec)].reduce((a, b) => a + b, 0);
+    const others = open.map(({ run }) => {
+      const { core, options } = run!.shell;
+      return statesOf(core.state.spec) + options.corpus.tokens.byteLength;
+    });
+    const bytes = [...others, spec === null ? 0 : statesOf(spec)].reduce((sum, it) => sum + it, 0);
     if (open.length < OPEN_MAX && (bytes <= OPEN_BYTES_MAX || open.length === 0)) return;
     const most = open.length >= OPEN_MAX
       ? `${OPEN_MAX} runs`
-      : `models of ${OPEN_BYTES_MAX / 2 ** 30} GiB in all`;
+      : `texts and states of ${OPEN_BYTES_MAX / 2 ** 30} GiB in all`;
     throw new ShoalError("run-full", `at most ${most} are open at a time; archive another run first`);
   }
 
@@ -265,6 +267,10 @@ export class Hub {
       if (!taken.has(id)) return id;
     }
   }
+}
+
+function statesOf(spec: ModelSpec): number {
+  return BYTES_PER_PARAM * paramCount(spec);
 }
 
 /** Names that are runs' ids; anything else in the folder is somebody else's. */

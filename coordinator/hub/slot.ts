@@ -50,6 +50,8 @@ export class Slot {
   /** Peers were told to end, so nobody waits to come back. */
   #dismissed = false;
   readonly #options: SlotOptions;
+  /** Of the model whose parameters were counted last: a list is asked for every second. */
+  #counted: { spec: ModelSpec; params: number } | null = null;
 
   constructor(options: SlotOptions, absent: RunCard) {
     this.#options = options;
@@ -168,12 +170,17 @@ export class Slot {
       step: status?.step ?? known?.committed ?? 0,
       maxIters: status?.maxIters ?? known?.config.max_iters ?? 0,
       peers: status?.peers.length ?? 0,
-      params: spec === undefined ? 0 : paramCount(spec),
+      params: spec === undefined ? 0 : this.#paramsOf(spec),
       ...{ trainLoss: status?.trainLoss ?? null, valLoss: status?.valLoss ?? null },
       dataset: status?.config.dataset ?? known?.config.dataset ?? "",
       joinLink: run?.isPublic() === true ? run.joinLink() : null,
       adminLink: admin ? run?.adminLink() ?? null : null,
     };
+  }
+
+  #paramsOf(spec: ModelSpec): number {
+    if (this.#counted?.spec !== spec) this.#counted = { spec, params: paramCount(spec) };
+    return this.#counted.params;
   }
 
   #why(): string {

@@ -7,7 +7,6 @@ import { bestSplit, type LayerRange } from "./partition.ts";
 import type { CostModel, GroupStage, LayoutCost } from "./planner_model.ts";
 import { predict, type PredictedStage } from "./planner_predict.ts";
 import type { Judged } from "./planner_refine.ts";
-import type { Candidate } from "./planner_search.ts";
 import { bestShares, dealOut } from "./planner_shares.ts";
 
 /** A step must be this much shorter: each departure then takes two stages along, and each link carries twice as much. */
@@ -31,7 +30,8 @@ export function doubled(model: CostModel, best: Judged): Judged | null {
   const P = candidate.stages.length;
   const { request, layers, N } = model;
   const { twoEach = false } = request;
-  const open = request.config.n_stage === 0 && prediction.schedule === "dynamic";
+  // Two stages each cross every link twice, which nobody should have to do over links that were not measured.
+  const open = request.config.n_stage === 0 && prediction.schedule === "dynamic" && !model.doubtful;
   const worth = prediction.bubble >= BUBBLE_LEAST && 6 * N * P <= OPS_MAX;
   if (P < 2 || layers < 2 * P || !(twoEach || (open && worth))) return null;
   const groups = candidate.stages.map(({ peers }) => peers);
@@ -42,19 +42,11 @@ export function doubled(model: CostModel, best: Judged): Judged | null {
     const layout = laidOut(model, order);
     if (layout === null) continue;
     const next = predict(model, layout, "dynamic", { stages: layout.loads });
-    if (next.seconds >= limit || !(twoEach || standsDoubt(model, layout, best))) continue;
+    if (next.seconds >= limit) continue;
     limit = next.seconds;
     found = { candidate: { ...layout, spares: candidate.spares }, prediction: next };
   }
   return found;
-}
-
-/** Two stages each cross every link twice, so links that nobody has measured must not be able to make them the slower choice. */
-function standsDoubt(model: CostModel, layout: Layout, { candidate, prediction }: Judged): boolean {
-  if (!model.doubtful) return true;
-  const worst = (stages: Pick<Candidate, "stages" | "cost">, loads: readonly PredictedStage[]) =>
-    predict(model, stages, "dynamic", { stages: loads, doubtful: true }).seconds;
-  return worst(layout, layout.loads) < worst(candidate, prediction.stages);
 }
 
 interface Layout {

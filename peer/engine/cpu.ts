@@ -5,6 +5,7 @@ import { decodeTensor, encodeTensor } from "../codec/codec.ts";
 import { BoundaryTimes } from "./boundary_times.ts";
 import { cpuMemory } from "../model/cpu_memory.ts";
 import { stageLayout } from "../model/layout.ts";
+import { engineSaid } from "../model/stage_memory.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
 import type { Encoded } from "../wire/run.ts";
 import { stageForward, stageInputGrad, stageShape, stageWeightGrad } from "../../shaders/reference/stage.ts";
@@ -25,7 +26,7 @@ export function createCpuEngine(build: StageBuild): StageEngine {
 }
 
 class CpuEngine implements StageEngine {
-  readonly name = "cpu (double precision)";
+  readonly name: string;
   readonly boundary = new BoundaryTimes();
   readonly #build: StageBuild;
   readonly #shape: StageShape;
@@ -41,6 +42,7 @@ class CpuEngine implements StageEngine {
   constructor(build: StageBuild) {
     const { spec, stage, batchSize, slots } = build;
     const floats = stageLayout(spec, stage).size;
+    this.name = engineSaid("cpu (double precision)", build);
     this.#build = build;
     this.#shape = { ...stageShape(spec, stage, batchSize), roundLayers: true };
     this.#memory = cpuMemory(this.#shape, { layers: stage.endLayer - stage.firstLayer, slots, floats });

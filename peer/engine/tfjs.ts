@@ -7,6 +7,7 @@ import type { Encoded } from "../wire/run.ts";
 import { BoundaryTimes } from "./boundary_times.ts";
 import type { StageBuild, StageEngine, StageInput, StageMemory, StageOutput } from "./engine.ts";
 import { type TfjsBackendName, wasmBackend, webgpuBackend } from "./tfjs_backend.ts";
+import { engineSaid } from "../model/stage_memory.ts";
 import { type MathShape, mathShape, type StageMath } from "../model/tfjs_math.ts";
 import { tfjsMemory, totalBytes } from "../model/tfjs_memory.ts";
 import { type BoundaryShapes, boundaryShapes, dimsOf } from "../model/stage_tensors.ts";
@@ -64,7 +65,7 @@ export class TfjsEngine<X, W> implements StageEngine {
   #breathed = 0;
 
   constructor(build: StageBuild, { math, shape, name }: TfjsParts<X, W>) {
-    this.name = name;
+    this.name = engineSaid(name, build);
     this.#build = build;
     this.#math = math;
     this.#stage = new TfjsStage(build, math, shape);

@@ -3,7 +3,7 @@
 import { EMBEDDING_NAME, findTensor, HEAD_NAME } from "../model/layout.ts";
 import { type ArenaLimits, DEFAULT_LIMITS, type TensorSlice } from "../gpu/arena.ts";
 import { ANY_ADAPTER, type MatmulChoice } from "../gpu/kernels/matmul.ts";
-import { dimsOf, HEAD_TILE, type StageDims } from "../model/stage_tensors.ts";
+import { dimsOf, headTile, type StageDims } from "../model/stage_tensors.ts";
 import { assert } from "../wire/errors.ts";
 import type { StageBuild } from "./engine.ts";
 import { ALIGNED_ROWS, type ParamPart, paramParts, type ParamSide, partSlice } from "./wgsl_params.ts";
@@ -92,7 +92,7 @@ export function vocabularyParts(p: StagePlanning, of: ParamSide, name: string): 
 /** The same matrix in tiles of which one has logits at a time. */
 export function vocabularyTiles(p: StagePlanning, of: ParamSide, name: string): VocabularyRows[] {
   return vocabularyParts(p, of, name).flatMap((part) =>
-    tileRows(part.count, p.C).map(({ from, count }) => {
+    tileRows(part.count, p.C, headTile(p)).map(({ from, count }) => {
       const bytesOfRow = part.slice.bytes / part.count;
       const offset = part.slice.offset + from * bytesOfRow;
       return {
@@ -107,11 +107,11 @@ export function vocabularyTiles(p: StagePlanning, of: ParamSide, name: string): 
  * Full tiles, then what is left without its odd end, then that end. The quick kernels of products want sizes that four
  * divides, and a binding wants an aligned offset: few rows then run in slow kernels, whatever the size of the vocabulary.
  */
-function tileRows(rows: number, C: number): { from: number; count: number }[] {
+function tileRows(rows: number, C: number, tile: number): { from: number; count: number }[] {
   const unit = Math.max(4, ALIGNED_ROWS / greatestPowerOfTwo(C, ALIGNED_ROWS));
   const tiles: { from: number; count: number }[] = [];
   for (let from = 0; from < rows;) {
-    const left = Math.min(HEAD_TILE, rows - from);
+    const left = Math.min(tile, rows - from);
     const count = left < unit ? left : left - left % unit;
     tiles.push({ from, count });
     from += count;

@@ -31,6 +31,7 @@ import {
   slotTensor,
   type StagePlanning,
 } from "./wgsl_names.ts";
+import { refuseUnbindable } from "./wgsl_limits.ts";
 import { narrow, unscaleGradient, widen } from "./wgsl_ops.ts";
 import {
   addGradient,
@@ -60,8 +61,10 @@ export function weightGradName(slot: number): string {
   return `weight gradient ${slot}`;
 }
 
+/** Errors: out-of-memory if the adapter's limits are given and a tensor exceeds them. */
 export function planStage(build: StageBuild, adapter: AdapterTraits): StageProgram {
   const planning = planningOf(build, adapter);
+  if (adapter.limits) refuseUnbindable(planning, adapter.limits);
   const shapes = boundaryShapes(planning);
   const operations = new Map<string, OperationPlan>();
   const slots = Array.from({ length: build.slots }, (_, slot) => slot);

@@ -88,6 +88,7 @@ Deno.test("config: combinations that cannot train are named", () => {
       { dtype: "f16", n_embd: 16 },
       /n_embd \/ n_head is 4; with dtype f16 it divides by 8: change it, or use dtype f32/,
     ],
+    [{ dtype: "f16", schedule: "2bw" }, /schedule 2bw has no loss scale; use dtype f32/],
     [{ dtype: "f16", n_inner: 190 }, /n_inner is 190; with dtype f16 it divides by 4/],
     [
       { dtype: "f16", batch_size: 3, block_size: 5 },

@@ -2,7 +2,16 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { ShoalError } from "../wire/errors.ts";
-import { batchOffsets, type BatchOptions, positionCount, sliceBatch, splitRange } from "./data.ts";
+import {
+  batchOffsets,
+  type BatchOptions,
+  bytesPerToken,
+  corpusOf,
+  corpusView,
+  positionCount,
+  sliceBatch,
+  splitRange,
+} from "./data.ts";
 
 const DEMO: BatchOptions = { split: "train", tokens: 1_190_317, blockSize: 64, batchSize: 8 };
 
@@ -60,4 +69,17 @@ Deno.test("data: targets are the tokens that follow", () => {
   assert.deepEqual([...tokens], [0, 1, 2, 3, 4, 44, 45, 46, 47, 48].map((i) => i * 7));
   assert.deepEqual([...targets], [1, 2, 3, 4, 5, 45, 46, 47, 48, 49].map((i) => i * 7));
   assert.throws(() => sliceBatch(corpus, Uint32Array.of(45), 5), isBadCorpus);
+});
+
+Deno.test("data: tokens take as few bytes as the vocabulary needs, and are the same after a journey as bytes", () => {
+  for (
+    const [vocab, width] of [[1, 1], [256, 1], [257, 2], [65_536, 2], [65_537, 4], [262_144, 4]] as const
+  ) {
+    assert.equal(bytesPerToken(vocab), width, String(vocab));
+    const corpus = corpusOf([0, vocab - 1, Math.floor(vocab / 2)], vocab);
+    assert.equal(corpus.BYTES_PER_ELEMENT, width);
+    const view = corpusView(corpus.slice().buffer as ArrayBuffer, width);
+    assert.deepEqual(view, corpus);
+    assert.deepEqual([...view], [0, vocab - 1, Math.floor(vocab / 2)]);
+  }
 });

@@ -74,6 +74,15 @@ export function engineKind(engine: string): EngineKind {
   return (["tfjs", "cpu"] as const).find((kind) => engine.startsWith(kind)) ?? "wgsl";
 }
 
+/**
+ * An engine in words, in a run with `dtype` f16 also that it keeps f32 all the same: all but the WebGPU kernels do, which agrees
+ * within f16's tolerance and takes the memory that f32 takes.
+ */
+export function engineSaid(engine: string, { dtype }: Pick<StageBuild, "dtype">): string {
+  if (dtype !== "f16" || engineKind(engine) === "wgsl") return engine;
+  return `${engine}; computes and keeps f32, since only the WebGPU kernels have f16`;
+}
+
 const MEMORY: Readonly<Record<EngineKind, (build: StageBuild) => StageMemory>> = {
   wgsl: wgslMemory,
   tfjs: tfjsMemory,

@@ -10,6 +10,10 @@ import { headDim, isGpt2, type StageLayout, stageLayout } from "./layout.ts";
 
 /** Vocabulary entries whose logits exist at one time. A larger tile costs scratch memory, a smaller one more dispatches. */
 export const HEAD_TILE = 2048;
+/** Bytes of logits at most: what every adapter binds. With very many rows tiles are narrower, rather than the batch refused. */
+const LOGITS_BYTES_MAX = 128 << 20;
+/** Tiles begin where offsets of a vocabulary's rows are aligned, whatever their width is. */
+const HEAD_TILE_UNIT = 64;
 /** Offsets of buffer bindings are multiples of this on every device with default limits. */
 export const TENSOR_ALIGN_BYTES = 256;
 /** Shortest chunk of the two-pass maximum; below it a chunk costs more than the loads it saves. */
@@ -147,6 +151,12 @@ function blockWeightProducts(p: StageDims): ProductShape[] {
   return [[C, I], [innerWidth(p), C], [C, H * D], [qkvWidth(p), C]].map(([M = 0, N = 0]) => ({ M, N, K: R }));
 }
 
+/** Vocabulary entries whose logits exist at one time, for so many rows. */
+export function headTile({ R }: Pick<StageDims, "R">): number {
+  const fitting = Math.floor(LOGITS_BYTES_MAX / WORD_BYTES / R / HEAD_TILE_UNIT) * HEAD_TILE_UNIT;
+  return Math.max(HEAD_TILE_UNIT, Math.min(HEAD_TILE, fitting));
+}
+
 function scratchTensors(p: StageDims): TensorSize[] {
   const { R, C, H, D, V, T } = p;
   const requests = [
@@ -163,7 +173,7 @@ function scratchTensors(p: StageDims): TensorSize[] {
     ...requests,
     request("losses", R),
     request("loss", 1),
-    request("logits", R * Math.min(V, HEAD_TILE)),
+    request("logits", R * Math.min(V, headTile(p))),
     ...(inHalves(p) ? [request("final normed", R * C)] : []),
     ...(weightsInBackward(p.build) ? [finalPartial(p, "eval")] : []),
   ];

@@ -95,6 +95,28 @@ function setF32(tensor: Tensor, value: number): void {
   new DataView(tensor.bytes.buffer).setFloat32(4, value, true);
 }
 
+Deno.test("state file: older weights go with a state that has them, in any cut, and are checked like the others", () => {
+  const delayed = (weights: number[]) =>
+    statesOf(SPEC, weights).map((state) => {
+      const before = { params: state.m.slice(), exponents: state.exponents.map((exponent) => -exponent) };
+      return { ...state, before };
+    });
+  const files = delayed([3, 1]).map((state) => {
+    const file = decodeSafetensors(encodeState(state));
+    assert.ok(file.ok && file.value.metadata.delay === "1");
+    return file.value;
+  });
+  const [wanted] = delayed([1, 3]);
+  const merged = mergeStates(SPEC, files, splitLayers(SPEC, [1, 3])[0]!);
+  assert.ok(merged.ok);
+  assert.deepEqual(merged.value, wanted);
+  assert.equal(stateHash(merged.value), stateHash(wanted!));
+  const name = "model.norm.weight.before";
+  files[1]!.tensors.delete(name);
+  const refused = mergeStates(SPEC, files, wholeModel(SPEC));
+  assert.ok(!refused.ok && refused.reason === `tensor ${name} is missing`);
+});
+
 Deno.test("state file: incomplete, repeated and mis-shaped tensors are refused by name", () => {
   const norm = "model.norm.weight";
   assert.match(refusal(SPEC, () => []), /no state file/);

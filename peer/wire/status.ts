@@ -235,6 +235,8 @@ export interface RunStatus {
   pace?: { sinceCommitMs: number; stepMs: number };
   /** Steps redone because of departures so far. */
   stepsRedone: number;
+  /** Steps passed over because a gradient overflowed, since the coordinator started; absent unless `dtype` is f16. */
+  stepsSkipped?: number;
   joinLink: string | null;
   config: RunConfig;
   /** For the organizer; absent where the coordinator's system does not say. */

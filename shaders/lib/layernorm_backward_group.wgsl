@@ -78,6 +78,6 @@ fn main(
       x[i] = narrow(h * gain + bias);
     }
     partial[index * 2u * width + c] = sum;
-    partial[index * 2u * width + width + c] = sum;
+    partial[index * 2u * width + width + c] = biasSum;
   }
 }

@@ -148,6 +148,8 @@ tabTest("two stages on WebGPU equal the CPU engine of the same page", async (tab
   for (const codec of ["raw32", "f16s", "i8b64"] as const) {
     await test.step(codec, () => compareStages(page, tinySpec, codec));
   }
+  const gpt2: ModelSpec = { ...tinySpec, architecture: "gpt2", n_kv_head: 4, tie_word_embeddings: true };
+  await test.step("a GPT-2", () => compareStages(page, gpt2, "raw32"));
 });
 
 tabTest("two stages in halves equal the CPU engine within f16, and an overflow shows", async (tabs) => {

@@ -14,6 +14,9 @@ const PICTURE = { type: "jpeg", quality: 80, fullPage: true } as const;
 /** A tab computes while another waits for its picture; more than two would only take turns on two processors. */
 const TABS = 2;
 
+/** Longest wait for one thing; a loaded machine takes its time to load a page. */
+const PATIENCE_MS = 120_000;
+
 interface Look {
   name: string;
   width: number;
@@ -60,6 +63,7 @@ export interface Opened {
 
 export async function openPage(browser: Browser): Promise<Opened> {
   const context = await browser.newContext({ reducedMotion: "reduce", timezoneId: "UTC" });
+  context.setDefaultTimeout(PATIENCE_MS);
   const page = await context.newPage();
   const errors: string[] = [];
   page.on("pageerror", (error) => errors.push(error.message));

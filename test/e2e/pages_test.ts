@@ -120,7 +120,7 @@ Deno.test("before a peer is removed the page says what that costs", async functi
 
 Deno.test("the first load of each page stays small, and needs no fixture and no inline script", async function test() {
   const built = await buildPages("production");
-  for (const html of ["index.html", "admin.html"]) {
+  for (const html of ["index.html", "admin.html", "runs.html"]) {
     const total = firstLoadBytes(built, html);
     assert.ok(total > 5_000, `${html}: ${total} bytes cannot be the whole page`);
     assert.ok(total <= FIRST_LOAD_BYTES_MAX, `${html}: ${total} bytes of first load`);
