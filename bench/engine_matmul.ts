@@ -107,7 +107,7 @@ export function bestSide({ gpu, build }: Ours): ProductSide {
   return { name: BEST_SIDE, prepare };
 }
 
-const BEST_SIDE = "best of family";
+export const BEST_SIDE = "best of family";
 
 /** Of several cases the quickest. */
 async function prepareWgsl(gpu: GpuDevice, { M, N, K }: Product, plan: CasesPlan): Promise<PreparedProduct> {

@@ -75,10 +75,13 @@ export async function measurePlace(place: Place, options: Options): Promise<Plac
   const { software } = gpu;
   note("ceiling of the adapter");
   const ceiling = await measureCeiling(gpu);
+  note("autotune of a step");
+  const base = buildOf(benchModel("base", software));
+  const traits = traitsOf(gpu, await tunedChoice(gpu, productsOf(base, traitsOf(gpu))));
   const result: PlaceResult = {
     ...{ place: name, adapter: `${gpu.adapterName} (${gpu.provider})`, software, ceiling },
     ...{ products: [], steps: [], checks: [], kernels: null },
-    dispatchesPerLayer: dispatchesPerLayer(traitsOf(gpu)),
+    dispatchesPerLayer: dispatchesPerLayer(traits),
   };
   if (sections.includes("matmul")) {
     result.products = await timeProducts(place, options);
@@ -95,7 +98,7 @@ export async function measurePlace(place: Place, options: Options): Promise<Plac
   }
   if (sections.includes("kernels")) {
     note("kernels of a micro-batch");
-    result.kernels = await timeKernels(gpu, benchModel("base", software), rounds);
+    result.kernels = await timeKernels(gpu, { model: benchModel("base", software), traits }, rounds);
   }
   return result;
 }
@@ -159,12 +162,11 @@ function openers({ gpu, backends }: Place, model: BenchModel, { sides }: Options
 
 async function timeKernels(
   gpu: GpuDevice,
-  model: BenchModel,
+  { model, traits }: { model: BenchModel; traits: AdapterTraits },
   rounds: number,
 ): Promise<NonNullable<PlaceResult["kernels"]>> {
   using stamped = timestampDevice(gpu);
-  const build = buildOf(model);
-  const cases = casesOf(build, traitsOf(gpu, await tunedChoice(gpu, productsOf(build, traitsOf(gpu)))));
+  const cases = casesOf(buildOf(model), traits);
   const { times } = await timeCases(stamped?.gpu ?? gpu, cases, {
     rounds,
     vocabulary: model.spec.vocab_size,

@@ -8,9 +8,8 @@ import { type MatmulChoice, matmulTraits, productClass } from "../peer/gpu/kerne
 import { MATMUL_FAMILY, memberSpec } from "../peer/gpu/kernels/matmul_family.ts";
 import type { DispatchPlan } from "../peer/gpu/program.ts";
 import { mayBeSliced, PRODUCT_SLICES, slicedElements } from "../peer/model/product_slices.ts";
-import { Tuning } from "../peer/gpu/tune.ts";
+import { type Product as TunedProduct, Tuning } from "../peer/gpu/tune.ts";
 import { tuneTools } from "../peer/gpu/tune_device.ts";
-import type { MatmulLayout, MatmulShape } from "../peer/gpu/kernels/matmul_family.ts";
 import type { Product } from "./engine_models.ts";
 import type { CasesPlan } from "./engine_program.ts";
 import { traitsOf } from "./kernels_measure.ts";
@@ -68,7 +67,7 @@ export function familyCases(gpu: GpuDevice, build: StageBuild, product: Product)
 /** What a device measures before it trains such products, within the time that joining allows it. */
 export async function tunedChoice(
   gpu: GpuDevice,
-  products: readonly (MatmulShape & { layout: MatmulLayout })[],
+  products: readonly Omit<TunedProduct, "count">[],
 ): Promise<MatmulChoice> {
   const tuning = new Tuning(matmulTraits(gpu), tuneTools(gpu));
   await tuning.run(products.map((product) => ({ ...product, count: 1 })));

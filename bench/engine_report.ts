@@ -1,7 +1,7 @@
 // Tables and the summary of bench/engine.ts: pure functions of what was measured. Ratios are taken round by round, between
 // sides that took their turn in the same round, and are how many times quicker the first side is.
 import type { Ceiling } from "./engine_ceiling.ts";
-import { gflopPerS, type ProductTimes } from "./engine_matmul.ts";
+import { BEST_SIDE, gflopPerS, type ProductTimes } from "./engine_matmul.ts";
 import type { PlaceResult } from "./engine_place.ts";
 import { LOSS_TOLERANCE, type LossCheck, type SideResult, type StepResult } from "./engine_step.ts";
 import type { KernelTime } from "./kernels_measure.ts";
@@ -14,9 +14,11 @@ const SUMMARY_MODEL = "base";
 export interface Summary {
   /** Geometric mean over shapes and layouts. */
   matmul_vs_tfjs_webgpu: number | null;
+  /** The same against the best of an exhaustive search of the family, which is made in Deno alone; at most about 1. */
+  matmul_vs_best_of_family: number | null;
   step_vs_tfjs_webgpu: number | null;
   fallback_step_vs_tfjs_wasm: number | null;
-  /** F, B and W of one micro-batch. */
+  /** F, B and W of one micro-batch, with what the adapter's autotune keeps in one kernel. */
   dispatches_per_layer: number;
   adapter: string;
 }
@@ -29,6 +31,7 @@ export function summarise(places: readonly PlaceResult[]): Summary {
     places.map(ratio).find((value) => value !== null) ?? null;
   return {
     matmul_vs_tfjs_webgpu: found(({ products }) => productsRatio(products, "wgsl", "tfjs-webgpu")),
+    matmul_vs_best_of_family: found(({ products }) => productsRatio(products, "wgsl", BEST_SIDE)),
     step_vs_tfjs_webgpu: found(({ steps }) => stepsRatio(steps, "wgsl", "tfjs-webgpu")),
     fallback_step_vs_tfjs_wasm: found(({ steps }) => stepsRatio(steps, "fallback", "tfjs-wasm")),
     dispatches_per_layer: first.dispatchesPerLayer,

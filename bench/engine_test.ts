@@ -17,6 +17,7 @@ import {
   products,
   SEED,
 } from "./engine_models.ts";
+import { ANY_ADAPTER } from "../peer/gpu/kernels/matmul.ts";
 import { dispatchesPerLayer, type PlaceResult } from "./engine_place.ts";
 import {
   kernelTable,
@@ -196,12 +197,17 @@ Deno.test("the summary takes the tab's figures first, and the step of the base m
   assert.ok(Math.abs(summary.matmul_vs_tfjs_webgpu! - 12) < 1e-12);
   assert.deepEqual({ ...summary, matmul_vs_tfjs_webgpu: 0 }, {
     matmul_vs_tfjs_webgpu: 0,
+    matmul_vs_best_of_family: null,
     step_vs_tfjs_webgpu: 15,
     fallback_step_vs_tfjs_wasm: 2.5,
     dispatches_per_layer: 24,
     adapter: "soft",
   });
   assert.equal(summarise([deno]).matmul_vs_tfjs_webgpu, null);
+  const searched = product("a", "nt", { wgsl: [4], "best of family": [3] });
+  assert.ok(
+    Math.abs(summarise([tab, place({ products: [searched] })]).matmul_vs_best_of_family! - 0.75) < 1e-12,
+  );
   const nano = place({ steps: [stepOf("nano", { wgsl: [1], "tfjs-webgpu": [2] })] });
   assert.equal(summarise([nano]).step_vs_tfjs_webgpu, 2);
 });
@@ -260,7 +266,9 @@ Deno.test("every model and product is one that the engine can plan, in all three
 
 Deno.test("what one more layer dispatches is a whole number that does not depend on the other layer", () => {
   const count = dispatchesPerLayer({ software: true });
-  assert.ok(Number.isInteger(count) && count > 0, `${count}`);
+  assert.ok(Number.isInteger(count) && count > 0 && count <= 25, `${count}`);
+  const matmul = { ...ANY_ADAPTER, apart: ["rotary" as const] };
+  assert.equal(dispatchesPerLayer({ software: true, matmul }), count + 1, "as the adapter has it");
 });
 
 Deno.test("flags have defaults and bounds, --quick changes the defaults only, unknown ones are refused", () => {

@@ -101,7 +101,11 @@ Deno.test("op meter: stages have averages of their own, a new cut begins anew, e
   assert.equal(meter.trace(at)!.ops.length, 12);
   meter.opened({ gen: 1, step: 8, traced: false }, at);
   at = play(meter, at, [[op("F", 5, { step: 7 }), 500]]);
-  assert.equal(meter.times(1)[0]!.forwardMs, 2, "what is left of a step before tells of waiting, not of computing");
+  assert.equal(
+    meter.times(1)[0]!.forwardMs,
+    2,
+    "what is left of a step before tells of waiting, not of computing",
+  );
   assert.deepEqual(meter.times(2), []);
   play(meter, at, [[op("F", 0, { cut: 2, step: 8 }), 1]]);
   assert.deepEqual([meter.times(1).length, meter.times(2).length], [0, 1]);

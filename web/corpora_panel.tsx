@@ -11,6 +11,8 @@ import { type CorporaModel, corporaView, type CorpusDraft, draftOf, newsOf } fro
 const PATH = "/api/corpora";
 /** The list is asked for so often while something is under way. */
 const BUSY_MS = 500;
+/** Else: a run may have begun to use a text, or an organizer beside this one brought one. */
+const IDLE_MS = 3000;
 
 export interface CorporaBinding {
   token: string;
@@ -42,6 +44,8 @@ class Desk {
   readonly #options: CorporaBinding;
   #text: File | null = null;
   #tokenizer: File | null = null;
+  /** The last question for the list had no answer. */
+  #lost = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(options: CorporaBinding) {
@@ -74,23 +78,25 @@ class Desk {
     try {
       const before = this.model.value.answer;
       const answer = await (await this.#ask("")).json() as CorporaAnswer;
-      this.#learn({ answer });
+      this.#learn({ answer, ...(this.#lost ? { refusal: "" } : {}) });
+      this.#lost = false;
       const news = before === null ? "" : newsOf(before.corpora, answer.corpora);
       if (news !== "") this.#options.say(news);
       if (before !== null && readyOf(answer) !== readyOf(before)) this.#options.onChange();
     } catch (error) {
+      this.#lost = true;
       this.#learn({ refusal: refusalFrom(error).message });
     }
     const { sending, answer } = this.model.value;
     const busy = answer?.corpora.some(({ state }) => state !== "ready" && state !== "failed") === true;
-    if (sending || busy) this.#refreshLater();
+    this.#refreshLater(sending || busy ? BUSY_MS : IDLE_MS);
   }
 
   async send(): Promise<void> {
     const { draft, sending } = this.model.value, text = this.#text;
     if (draft === null || text === null || sending) return;
     this.#learn({ sending: true });
-    this.#refreshLater();
+    this.#refreshLater(BUSY_MS);
     const done = await this.#wish(async () => {
       const tokenizer = draft.tokenizer === "own" ? await this.#bringTokenizer() : draft.tokenizer;
       const { name, format, column } = draft;
@@ -125,9 +131,9 @@ class Desk {
     return ask(PATH + path, this.#options.token, init);
   }
 
-  #refreshLater(): void {
+  #refreshLater(ms: number): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.refresh(), BUSY_MS);
+    this.#timer = setTimeout(() => void this.refresh(), ms);
   }
 
   #learn(part: Partial<CorporaModel>): void {

@@ -62,7 +62,7 @@ const TEXTS: CorpusInfo[] = [
     error: {
       code: "bad-corpus",
       message:
-        '"broken.jsonl", line 1042: it has no field "text"; it has "body", "id": name one with --column',
+        '"broken.jsonl", line 1042: it has no field "text"; it has "body", "id": name one as the column',
     },
   }),
 ];

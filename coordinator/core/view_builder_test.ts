@@ -60,7 +60,7 @@ Deno.test("view builder: where peers hold several stages, slots cover the round 
     });
     return buildView({ gen: 1, baseStep: 0, spec: specOf(config, 20), config, peers }).stages[0]!.inflight;
   };
-  assert.ok(slots(200) > slots(20) && slots(20) === slots(0), `${slots(0)} ${slots(20)} ${slots(200)}`);
+  assert.ok(slots(200) > 2 * slots(20) && slots(0) > 1, `${slots(0)} ${slots(20)} ${slots(200)}`);
 });
 
 Deno.test("view builder: n_stage decides where it is given; where it is not, what is fastest does", () => {

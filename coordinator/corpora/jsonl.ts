@@ -91,7 +91,7 @@ function parsed(json: string, wrong: (what: string) => Error): unknown {
 
 function others(value: object): string {
   const names = Object.keys(value).slice(0, 8).map(quoted).join(", ");
-  return names === "" ? "" : `; it has ${names}: name one with --column`;
+  return names === "" ? "" : `; it has ${names}: name one as the column`;
 }
 
 function kindOf(value: unknown): string {

@@ -35,7 +35,7 @@ Deno.test("jsonl: a line that does not fit is named, with what was expected", as
     ["[1]", /line 3: it is a list; each line is an object such as \{"text":"..."\}/],
     ["null", /line 3: it is null/],
     ['"a"', /line 3: it is a string/],
-    ['{"body":"a","n":1}', /line 3: it has no field "text"; it has "body", "n": name one with --column/],
+    ['{"body":"a","n":1}', /line 3: it has no field "text"; it has "body", "n": name one as the column/],
     ['{"__proto__":{"text":"a"}}', /line 3: it has no field "text"/],
     ['{"text":5}', /line 3: its field "text" is a number, not text/],
     ['{"text":["a"]}', /line 3: its field "text" is a list/],

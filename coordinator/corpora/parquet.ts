@@ -89,7 +89,7 @@ function columnOf({ schema }: FileMetaData, { name, column }: ParquetOptions): S
   const more = texts.length > SHOWN_MAX ? ` and ${texts.length - SHOWN_MAX} more` : "";
   const known = texts.length === 0
     ? "it has no column of texts"
-    : `its columns of texts are ${texts.slice(0, SHOWN_MAX).join(", ")}${more}: name one with --column`;
+    : `its columns of texts are ${texts.slice(0, SHOWN_MAX).join(", ")}${more}: name one as the column`;
   const what = found === undefined ? "has no column" : "has no texts in the column";
   throw badCorpus(`${quoted(name)} ${what} ${quoted(column)}; ${known}`);
 }

@@ -35,7 +35,7 @@ for (const name of ["snappy", "zstd-v2", "gzip-plain", "none"]) {
 }
 
 Deno.test("parquet: a column that is not there or has no texts is answered with those that are", async () => {
-  const known = /its columns of texts are "text", "note": name one with --column/;
+  const known = /its columns of texts are "text", "note": name one as the column/;
   await assert.rejects(texts(fixture("snappy"), "txt"), refusal(known));
   await assert.rejects(texts(fixture("snappy"), "id"), refusal(known));
   await assert.rejects(texts(fixture("snappy"), "tags"), refusal(known));
@@ -89,6 +89,7 @@ Deno.test("thrift: lists that claim more than there is, and nesting without end,
   assert.equal(walk(0x15, 0x02, 0x00), 3, "one number");
   assert.equal(walk(0x19, 0x25, 0x02, 0x04, 0x00), 5, "a list of two numbers");
   assert.equal(walk(0x19, 0xf5, 0x80, 0x80, 0x80, 0x08, 0x02, 0x00), null, "a list of 16 million numbers");
+  assert.equal(walk(0x19, 0xf1, 0xff, 0xff, 0xff, 0xff, 0x07, 0x01), null, "a list of two billion flags");
   assert.equal(walk(0x18, 0x05, 0x41, 0x00), null, "a text of five bytes");
   assert.equal(walk(...Array<number>(4000).fill(0x1c), 0x00), null, "structures in one another");
   assert.equal(walk(...Array.from({ length: 90 }, () => [0x19, 0x19]).flat()), null, "lists in one another");

@@ -38,7 +38,7 @@ function walkValue(cursor: Cursor, type: number, depth: number): boolean {
     case 2:
       return true;
     case 3:
-      cursor.at++;
+      cursor.view.getUint8(cursor.at++);
       return true;
     case 4:
     case 5:
@@ -46,6 +46,7 @@ function walkValue(cursor: Cursor, type: number, depth: number): boolean {
       skipVarint(cursor);
       return true;
     case 7:
+      cursor.view.getFloat64(cursor.at);
       cursor.at += 8;
       return true;
     case 8:
@@ -63,14 +64,12 @@ function walkList(cursor: Cursor, depth: number): boolean {
   if (depth > DEPTH_MAX) return false;
   const byte = cursor.view.getUint8(cursor.at++);
   const count = byte >> 4 === 15 ? readVarint(cursor) : byte >> 4;
-  // Each element takes a byte at least.
-  if (count > cursor.view.byteLength - cursor.at) return false;
   const type = byte & 0x0f;
   for (let i = 0; i < count; i++) {
-    // Flags in a list have a byte of their own.
+    // Flags in a list have a byte of their own. Each element takes one at least, so a list that lies ends at the end of the bytes.
     if (!walkValue(cursor, type === 1 || type === 2 ? 3 : type, depth)) return false;
   }
-  return cursor.at <= cursor.view.byteLength;
+  return true;
 }
 
 function skipBinary(cursor: Cursor): boolean {

@@ -82,6 +82,17 @@ Deno.test("pieces: a document in pieces has the tokens of the whole, and they do
   assert.deepEqual([...piecesOf(book)].flatMap((piece) => gpt2.encode(piece)), whole.encode(book));
 });
 
+Deno.test("pieces: a cut waits for the character behind it, which decides", () => {
+  const text = `${"x ".repeat(PIECE_CHARS / 2 - 1)}xx 1${" y".repeat(9)}`;
+  const reader = new Pieces();
+  const found = [
+    ...reader.push(text.slice(0, PIECE_CHARS + 1), false),
+    ...reader.push(text.slice(PIECE_CHARS + 1), true),
+  ];
+  assert.deepEqual(found, [...piecesOf(text)]);
+  assert.equal(found[0]!.length, PIECE_CHARS - 3);
+});
+
 Deno.test("pieces: half a surrogate pair is never cut off", () => {
   const pieces = [...piecesOf("a" + "🐋".repeat(PIECE_CHARS))];
   assert.ok(pieces.length > 1 && pieces.every((piece) => piece.isWellFormed()));

@@ -32,7 +32,12 @@ export function doubled(model: CostModel, best: Judged): Judged | null {
   const { twoEach = false } = request;
   // Two stages each cross every link twice, which nobody should have to do over links that were not measured.
   const open = request.config.n_stage === 0 && prediction.schedule === "dynamic" && !model.doubtful;
-  const worth = prediction.bubble >= BUBBLE_LEAST && 6 * N * P <= OPS_MAX;
+  // All that idles cannot win more than it lasts, and every hop is made once more, there and back.
+  const hops = candidate.stages.slice(1).map(({ peers }, s) =>
+    model.hop(candidate.stages[s]!.peers, peers).round
+  );
+  const gain = prediction.bubble * prediction.seconds - hops.reduce((sum, round) => sum + round, 0);
+  const worth = prediction.bubble >= BUBBLE_LEAST && gain > 0 && 6 * N * P <= OPS_MAX;
   if (P < 2 || layers < 2 * P || !(twoEach || (open && worth))) return null;
   const groups = candidate.stages.map(({ peers }) => peers);
   let found: Judged | null = null;

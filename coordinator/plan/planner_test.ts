@@ -142,25 +142,30 @@ Deno.test("a slow link takes the coarser codec, a quick one the finer", () => {
 Deno.test("each boundary and direction has its own codec, and the sentence gives the slowest link's rate", () => {
   const config = { n_stage: 3, n_layer: 3, gradient_accumulation_steps: 8 };
   const asked: PlanRequest = { ...equalPeers([2, 2, 2], config), codecs: "auto" };
-  // id0 and id2 do not reach one another, so id1 is in the middle; what id2 sends is slow.
-  const link: PlanRequest["link"] = (from, to) =>
-    from !== "id1" && to !== "id1" ? null : { latency: 0.01, bytesPerS: from === "id2" ? 2e5 : 1e9 };
-  const { stages, codecs, reasons } = planOf({ ...asked, link });
-  const slowFirst = stages[0]!.replicas[0]!.peer === "id2";
-  const [slow, coarse] = slowFirst
-    ? [0, { forward: "i8b64", backward: "f16s" }]
-    : [1, { forward: "f16s", backward: "i8b64" }];
-  assert.deepEqual([codecs[slow], codecs[1 - slow]], [coarse, { forward: "f16s", backward: "f16s" }]);
-  assert.deepEqual(
-    reasons.filter((reason) => reason.startsWith("Boundary")).toSorted(),
-    [
-      `Boundary ${2 - slow}: f16s, because its slowest link has room at 1000 MB/s.`,
-      `Boundary ${
-        1 + slow
-      }: ${coarse.forward} forward and ${coarse.backward} backward, because its slowest link ` +
-      "carries 0.20 MB/s.",
-    ].toSorted(),
-  );
+  // id0 and id2 do not reach one another, so id1 is in the middle; what one of id1 and id2 sends the other is slow.
+  for (const sender of ["id1", "id2"]) {
+    const link: PlanRequest["link"] = (from, to) => {
+      if (from !== "id1" && to !== "id1") return null;
+      return { latency: 0.01, bytesPerS: from === sender && to !== "id0" ? 2e5 : 1e9 };
+    };
+    const { stages, codecs, reasons } = planOf({ ...asked, link });
+    const slow = stages[0]!.replicas[0]!.peer === "id2" ? 0 : 1;
+    const activations = (slow === 0) === (sender === "id2");
+    const coarse = activations
+      ? { forward: "i8b64", backward: "f16s" }
+      : { forward: "f16s", backward: "i8b64" };
+    assert.deepEqual([codecs[slow], codecs[1 - slow]], [coarse, { forward: "f16s", backward: "f16s" }]);
+    assert.deepEqual(
+      reasons.filter((reason) => reason.startsWith("Boundary")).toSorted(),
+      [
+        `Boundary ${2 - slow}: f16s, because its slowest link has room at 1000 MB/s.`,
+        `Boundary ${
+          1 + slow
+        }: ${coarse.forward} forward and ${coarse.backward} backward, because its slowest ` +
+        "link carries 0.20 MB/s.",
+      ].toSorted(),
+    );
+  }
 });
 
 Deno.test("codecs that leave nothing to choose are not spoken of", () => {

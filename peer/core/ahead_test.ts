@@ -37,6 +37,14 @@ Deno.test("ahead: the next step is computed while the open one waits, the older 
   assert.deepEqual(compute(peer, activation(peer, 0, 2)), ["F2@0", "B2@0", "W2@0"]);
 });
 
+Deno.test("ahead: of operations of one kind the older step's goes first, whatever its number", () => {
+  const peer = inBoth();
+  activation(peer, 1, 2);
+  activation(peer, 1, 0);
+  activation(peer, 0, 2);
+  assert.deepEqual(compute(peer), ["B2@1", "F2@0", "B2@0", "F0@1", "B0@1", "W2@0", "W0@1", "W2@1"]);
+});
+
 Deno.test("ahead: frames carry their step, and nothing of the next one is summed before its turn", () => {
   const peer = inBoth();
   activation(peer, 1, 0);
@@ -86,6 +94,13 @@ Deno.test("ahead: there is none in another schedule, in a shadow, before it is o
   const plain = PeerHarness.inRound("c");
   plain.open(1);
   assert.equal(plain.instance(1).ahead, null);
+  for (const schedule of ["dynamic", "2bw"]) {
+    const late = new PeerHarness("c", { schedule });
+    late.load();
+    late.open(1);
+    const { work } = late.instance(1);
+    assert.equal(work?.step ?? null, schedule === "2bw" ? 0 : null, "the step before it is open only in 2bw");
+  }
   const shadow = PeerHarness.inRound("e", { schedule: "2bw" });
   shadow.open(1);
   assert.deepEqual([shadow.instance(1).work?.step, shadow.instance(1).ahead], [0, null]);

@@ -216,8 +216,9 @@ function heldBytes(value: unknown, seen = new Set<ArrayBufferLike>()): number {
 
 const cuts = [wholeModel(spec), ...splitLayers(spec, [1, 1, 1])];
 for (const [model, stage] of [spec, gpt2].flatMap((model) => cuts.map((cut) => [model, cut] as const))) {
-  const { architecture = "llama" } = model;
-  const name = `${architecture}, stage ${stage.index} with ${stage.endLayer - stage.firstLayer} layers`;
+  const name = `${model.architecture ?? "llama"}, stage ${stage.index} with ${
+    stage.endLayer - stage.firstLayer
+  } layers`;
   Deno.test(`the predicted slot holds what a slot really holds: ${name}`, () => {
     const shape = stageShape(model, stage, B);
     const params = viewParams(model, stage, Float64Array.from(paramsOf(model, stage)));

@@ -96,7 +96,9 @@ function stageGroups(spec: ModelSpec, stage: StageSpec): Group[] {
     groups.push(...layerGroups(spec, layer));
   }
   if (!stage.head) return groups;
-  groups.push([FINAL_NORM_NAME, ...(isGpt2(spec) ? [FINAL_BIAS_NAME] : [])].map((name): Shape => [name, [C]]));
+  groups.push(
+    [FINAL_NORM_NAME, ...(isGpt2(spec) ? [FINAL_BIAS_NAME] : [])].map((name): Shape => [name, [C]]),
+  );
   if (!spec.tie_word_embeddings) groups.push([[HEAD_NAME, [V, C]]]);
   else if (!stage.embed) groups.push([[EMBEDDING_NAME, [V, C]]]);
   return groups;

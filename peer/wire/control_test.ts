@@ -124,7 +124,7 @@ const COORDINATOR_SAMPLES: CoordinatorSamples = {
   },
   refused: { type: "refused", code: "bad-token", reason: "no" },
   view: { type: "view", view: VIEW, source: null, epoch: "e" },
-  open: { type: "open", gen: 1, step: 2, pass: "train", trace: true, lossScale: [12, 0] },
+  open: { type: "open", gen: 1, step: 2, pass: "train", trace: true, ahead: true, lossScale: [12, 0] },
   commit: { type: "commit", cut: 1, step: 2, gradNormSq: 0.1, hashes: ["h0", "h1"], skip: true },
   snapshot: { type: "snapshot", cut: 1, step: 2, stage: 3 },
   adopt: { type: "adopt", cut: 1, step: 2, stage: 3, hash: "h" },

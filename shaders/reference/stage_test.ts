@@ -66,8 +66,8 @@ const models = [tiny, gpt2].flatMap((spec) =>
 );
 
 /** For the names of tests. */
-function named({ architecture = "llama", tie_word_embeddings }: ModelSpec): string {
-  return `${architecture}, tied ${tie_word_embeddings}`;
+function named({ architecture, tie_word_embeddings }: ModelSpec): string {
+  return `${architecture ?? "llama"}, tied ${tie_word_embeddings}`;
 }
 
 for (const spec of models) {

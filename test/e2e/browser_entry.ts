@@ -22,7 +22,8 @@ import type { EngineName } from "../../peer/wire/status.ts";
 import { type FrameNote, LinkEnd } from "./link_end.ts";
 
 /** Kernels that software adapters are not given (attentionKernels, rmsnormKernels), and those whose tiles f32's plain stand for. */
-const HARDWARE_ONLY = /_(flash|group)(_f16)?$|_shared_\d+x\d+_halves|_(rotary|swiglu|backward)_(shared_|\w+_halves$)/;
+const HARDWARE_ONLY =
+  /_(flash|group)(_f16)?$|_shared_\d+x\d+_halves|_(rotary|swiglu|backward)_(shared_|\w+_halves$)/;
 /** Pause between two looks at whether the second tab has loaded. */
 const LOAD_POLL_MS = 20;
 

@@ -41,6 +41,17 @@ Deno.test("orders that end something ask first, and the keyboard can answer", as
     assert.deepEqual(await violations(page), []);
     await page.getByRole("dialog").getByRole("button", { name: "Remove it" }).press("Enter");
     assert.equal(await pressed(), "evict tab-09ae");
+
+    await page.getByRole("button", { name: "Remove tab-4f21" }).press("Enter");
+    await page.getByRole("dialog").getByLabel("It may come back").selectOption("never");
+    await page.getByRole("dialog").getByRole("button", { name: "Remove it" }).press("Enter");
+    assert.equal(await pressed(), "evict tab-4f21, never");
+
+    await page.goto(`${site.origin}/fixtures?fixture=admin-plan-previewed`);
+    await page.getByRole("button", { name: "Apply it: the new plan" }).press("Enter");
+    await page.getByRole("dialog", { name: "Apply the new plan?" }).getByText("after 30 steps").waitFor();
+    await page.getByRole("dialog").getByRole("button", { name: "Apply it" }).press("Enter");
+    assert.equal(await pressed(), "apply the plan");
   } finally {
     await browser.close();
   }

@@ -36,16 +36,25 @@ Deno.test("the CPU engine times every boundary tensor", async () => {
   assertTimed(engines[1]!.boundary);
 });
 
-Deno.test(onAdapter(gpu, "an operation that is told apart gives the same bits as one that is not"), async () => {
-  const builds = buildsOf(tinySpec, 3, { codec: "f16s" });
-  const engines = await Promise.all(builds.map((build) => createWgslEngine(gpu, build)));
-  const [first, ...later] = await run(engines, 17);
-  // Of the middle stage F is the 1st and B the 32nd operation; the ends have one tensor each way.
-  assert.deepEqual(engines.map(counts), [[17, 1], [34, 2], [17, 1]]);
-  assertTimed(engines[1]!.boundary);
-  for (const { activations, gradients, weightGrads } of later) {
-    assert.deepEqual([activations, gradients], [first!.activations, first!.gradients]);
-    for (const [i, grad] of weightGrads.entries()) assertSameBits(grad, first!.weightGrads[i]!, `stage ${i}`);
-  }
-  for (const engine of engines) engine.destroy();
-});
+Deno.test(
+  onAdapter(gpu, "an operation that is told apart gives the same bits as one that is not"),
+  async () => {
+    const builds = buildsOf(tinySpec, 3, { codec: "f16s" });
+    const engines = await Promise.all(builds.map((build) => createWgslEngine(gpu, build)));
+    const [first, ...later] = await run(engines, 17);
+    // Of the middle stage F is the 1st and B the 32nd operation; the ends have one tensor each way.
+    assert.deepEqual(engines.map(counts), [[17, 1], [34, 2], [17, 1]]);
+    assertTimed(engines[1]!.boundary);
+    for (const { activations, gradients, weightGrads } of later) {
+      assert.deepEqual([activations, gradients], [first!.activations, first!.gradients]);
+      for (const [i, grad] of weightGrads.entries()) {
+        assertSameBits(
+          grad,
+          first!.weightGrads[i]!,
+          `stage ${i}`,
+        );
+      }
+    }
+    for (const engine of engines) engine.destroy();
+  },
+);

@@ -168,6 +168,7 @@ export class Invariants implements Observer {
 
   /** Whether the receiver took this very frame and would still count it: a second one must then be refused. */
   wasKept(frame: Sent): boolean {
+    if (frame.wrong === true) return false;
     const receiver = this.#world.peers.get(frame.to);
     return !receiver?.dead && this.#kept.get(frame) === receiver?.core.state.gen;
   }

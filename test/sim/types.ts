@@ -48,6 +48,8 @@ export interface Sent {
   to: string;
   header: FrameHeader;
   payload: Uint8Array;
+  /** Its payload is: who takes it finds out by the hash, and takes another one. */
+  wrong?: boolean;
   /** Made up or sent a second time, and how; nothing may come of it. */
   forged?: string;
 }

@@ -359,9 +359,7 @@ export class World {
     const wrong = header.kind === "total" && this.wrongTotals-- > 0;
     const sent = { ...header, incarnation: 1 };
     const frame = {
-      from: peer.id,
-      to: out.to,
-      header: sent,
+      ...{ from: peer.id, to: out.to, header: sent, wrong },
       payload: wrong ? changed(payload, header.codec) : payload,
     };
     if (out.to === peer.id) return this.clock.after(0, () => this.#arrive(frame));
