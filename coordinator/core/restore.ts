@@ -99,11 +99,16 @@ export function restoreFailed(
   ask(turn, wanted);
 }
 
-/** Somebody is gone meanwhile; what it was to bring others bring, if they can. */
+/**
+ * Somebody is gone meanwhile; what it was to bring others bring, if they can. Who waits for a shard of it is told: a link that
+ * was still being made to it would show nothing for long.
+ */
 export function restoreWithout(turn: Turn, gone: string): void {
   for (const wanted of turn.s.restoring?.stages ?? []) {
     if (turn.s.restoring === null) return;
-    if (wanted.peer === gone && wanted.file === null) ask(turn, wanted);
+    if (wanted.file !== null) continue;
+    if (wanted.peer === gone) ask(turn, wanted);
+    else sendOrder(turn, wanted.peer, { order: "gone", peer: gone });
   }
 }
 

@@ -282,11 +282,14 @@ Deno.test("restore: silence goes to the next", () => {
   assert.notEqual(asked[1], first);
 });
 
-Deno.test("restore: whoever was asked leaves; the other keeper brings it", () => {
+Deno.test("restore: whoever was asked leaves; the other keeper brings it, and who waits for shards of it is told", () => {
   const run = kept();
   lose(run, holders(run, 0));
   const first = run.sent("restore").find((it) => it.stage === 0)!.to;
+  const waiting = run.sent("restore").find((it) => it.stage === 1)!.to;
   lose(run, [first]);
+  const told = ordersTo(run, waiting, "gone").map((it) => it.order);
+  assert.deepEqual(told, waiting === first ? [] : [{ order: "gone", peer: first }]);
   const asked = run.sent("restore").filter((it) => it.stage === 0);
   assert.equal(asked.length, 2);
   assert.equal(asked[1]!.keepers.some((it) => it.peer === first), false);

@@ -178,6 +178,9 @@ export class SnapshotDesk {
         return this.#keepOwn(order);
       case "link":
         return this.#partner([order.peer], Infinity);
+      case "gone":
+        this.#partners.delete(order.peer);
+        return this.#perform(this.core.gone(order.peer, now));
       case "clear":
         this.#exports = [];
         this.#own = [];

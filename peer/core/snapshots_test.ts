@@ -172,6 +172,19 @@ Deno.test("desk: nobody has a shard any more; the coordinator hears of it", () =
   assert.equal(group.did("upload").length, 0);
 });
 
+Deno.test("desk: a keeper that is gone is not waited for, although its link was never made", () => {
+  const group = keptGroup();
+  group.desks.set("stranger", new SnapshotDesk({ self: "stranger", bytesMax: 100_000 }));
+  const restorer = group.desks.get("stranger")!;
+  restorer.order(restoreOrder(group), 0);
+  assert.equal(restorer.needs("k0"), true);
+  const said = restorer.order({ type: "keep", order: { order: "gone", peer: "k0" } }, 0);
+  assert.equal(restorer.needs("k0"), false);
+  assert.deepEqual(said.map((it) => it.do === "send" && it.to), ["k1"], "the other keeper is asked at once");
+  const [failed] = restorer.order({ type: "keep", order: { order: "gone", peer: "k1" } }, 0);
+  assert.ok(failed?.do === "say" && failed.message.type === "restore-failed", JSON.stringify(failed));
+});
+
 Deno.test("desk: a keeper that cannot be reached is tried a few times, and no timer runs for it", () => {
   const desk = new SnapshotDesk({ self: "h", bytesMax: 100_000 });
   const where = { cut: 1, step: 10, stage: 0 };

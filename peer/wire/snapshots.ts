@@ -68,8 +68,8 @@ export interface Keeping {
 
 /**
  * expect: that peer will send you this shard. flip: every keeper of the stage has this step's. own: of the states that you
- * hold beside the one you train, this step's replaces older ones. link: that peer restores and will ask you. clear: nothing
- * that you keep is needed any more.
+ * hold beside the one you train, this step's replaces older ones. link: that peer restores and will ask you. gone: that peer
+ * will bring you nothing, whatever your link to it looks like. clear: nothing that you keep is needed any more.
  */
 export type KeepOrder =
   | {
@@ -82,7 +82,7 @@ export type KeepOrder =
     from: string;
   }
   | { order: "flip" | "own"; firstLayer: number; endLayer: number; step: number }
-  | { order: "link"; peer: string }
+  | { order: "link" | "gone"; peer: string }
   | { order: "clear" };
 
 /**

@@ -69,6 +69,8 @@ Deno.test("a coordinator of two runs that is killed and started again goes on wi
     }
   }));
 
+/** Longest wait for anything; only a hang reaches it. */
+const PATIENCE_MS = 180_000;
 const FIELDS = { n_layer: "2", n_embd: "16", block_size: "16", max_iters: "5000" };
 
 async function fillIn(page: Page): Promise<void> {
@@ -93,23 +95,25 @@ Deno.test("an organizer makes a run on the page, a tab joins it and trains, and 
     });
     const browser = await openBrowser();
     try {
-      const page = await browser.newPage();
+      const context = await browser.newContext();
+      context.setDefaultTimeout(PATIENCE_MS);
+      const page = await context.newPage();
       const errors: string[] = [];
       page.on("pageerror", (error) => errors.push(error.message));
       await page.goto(server.adminLink);
       await fillIn(page);
       const link = await page.getByRole("textbox", { name: "Join link of Evening class" }).inputValue();
       assert.match(link, /\/r\/evening-class\/#/);
-      const tab = await browser.newPage();
+      const tab = await context.newPage();
       await tab.goto(link.replace("/#", "/?engine=cpu#"));
       await tab.getByRole("button", { name: /lend this computer/i }).click();
       const { shell } = server.hub.run("evening-class")!;
-      await page.getByText("Training", { exact: true }).waitFor({ timeout: 60_000 });
+      await page.getByText("Training", { exact: true }).waitFor();
       while (shell.core.state.committed < 3) await page.waitForTimeout(50);
       await page.getByRole("button", { name: "Archive Evening class" }).click();
       await page.getByRole("dialog").getByText("1 computer sent home").waitFor();
       await page.getByRole("dialog").getByRole("button", { name: "Archive it" }).click();
-      await page.getByRole("button", { name: "Bring it back: Evening class" }).waitFor({ timeout: 60_000 });
+      await page.getByRole("button", { name: "Bring it back: Evening class" }).waitFor();
       await tab.getByRole("heading", { name: "The run is finished" }).waitFor();
       assert.ok(await newestCheckpoint(join(folder, "evening-class")) !== null);
       assert.deepEqual(errors, []);

@@ -219,7 +219,7 @@ const DRAWS: Record<string, Draw> = {
       ? ["shadow: logged", 6] as const
       : ["learner: installing", 3] as const;
     const rot: Fault = { at, do: "rot-in", state, forMs: between(random, 200, 500) };
-    const later = crash(random, at + between(random, 0, 1_500));
+    const later = crash(random, at + between(random, 700, 1_500));
     const config = { n_stage: 1, gradient_accumulation_steps: 4 };
     const faults: Fault[] = [{ at: at - 200, do: "join" }, rot, later];
     return setting(random, faults, { peers, config });
