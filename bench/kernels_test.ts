@@ -28,13 +28,16 @@ Deno.test("the cases are the engine's kernels, each with its runs in one micro-b
   // The norms of a block are computed in F, and again in W rather than kept.
   const norms = [...runs].filter(([name]) => name.startsWith("rmsnorm_forward"));
   assert.ok(norms.some(([, count]) => count > 1), `${norms}`);
-  assert.equal(runs.get("matmul_nt_registers_8x4 512x384x64"), 1);
+  assert.equal(runs.get("matmul_nt_swiglu_registers_8x4 512x384x64"), 1);
   const quads = { preferred: ["quads 16x16"], measured: {} };
   assert.ok(demoCases({ software: true, matmul: quads }).cases.some(({ name }) => /nt_quads/.test(name)));
-  const product = cases.find(({ name }) => name === "matmul_nt_registers_8x4 512x384x64")!;
+  const product = cases.find(({ name }) => name === "matmul_nt_swiglu_registers_8x4 512x384x64")!;
   assert.equal(flopsOf(product.dispatch), 2 * 512 * 384 * 64);
-  // a [512, 64], b [384, 64] and out [512, 384]; the unused residual binds a again.
-  assert.equal(bytesOf(product.dispatch, tensors), 4 * (512 * 64 + 384 * 64 + 512 * 384));
+  // a [512, 64], b [384, 64], gate and up [512, 384] and their activation [512, 192].
+  assert.equal(bytesOf(product.dispatch, tensors), 4 * (512 * 64 + 384 * 64 + 512 * 384 + 512 * 192));
+  // b [64, 64] of the product into the stream: a, out and the residual have [512, 64] each.
+  const added = cases.find(({ name }) => name === "matmul_nt_registers_8x4 512x64x64")!;
+  assert.equal(bytesOf(added.dispatch, tensors), 4 * (64 * 64 + 3 * 512 * 64));
   const forward = cases.find(({ name }) => name.startsWith("attention_forward"))!;
   assert.equal(flopsOf(forward.dispatch), 4 * 512 * 64 * 65 / 2);
 });
