@@ -122,7 +122,10 @@ export class CoordinatorLine {
     this.#socket = socket;
     socket.binaryType = "arraybuffer";
     this.#stopAttempt = this.#clock.after(limitMs, () => this.#dropped("the coordinator does not answer"));
+    let opened = false;
+    let problem = "";
     socket.onopen = () => {
+      opened = true;
       if (!again) {
         this.#stopAttempt();
         this.#live = true;
@@ -131,8 +134,11 @@ export class CoordinatorLine {
     };
     socket.onmessage = (event: MessageEvent<ArrayBuffer>) =>
       this.#options.onmessage(new Uint8Array(event.data));
-    socket.onclose = () => this.#dropped("the connection to the coordinator closed");
-    socket.onerror = () => {};
+    socket.onerror = (event) => problem = problemOf(event);
+    socket.onclose = () =>
+      this.#dropped(
+        opened ? "the connection to the coordinator closed" : unanswered(this.#options.url, problem),
+      );
   }
 
   #leaveSocket(): void {
@@ -140,6 +146,7 @@ export class CoordinatorLine {
     this.#socket = null;
     if (socket === null) return;
     socket.onopen = socket.onmessage = socket.onclose = null;
+    socket.onerror = () => {};
     if (socket.readyState === WebSocket.OPEN || socket.readyState === WebSocket.CONNECTING) {
       socket.close(1000);
     }
@@ -175,6 +182,17 @@ export class CoordinatorLine {
     this.close();
     this.#options.onlost(reason);
   }
+}
+
+/** Deno says what went wrong, browsers keep it to themselves. */
+function problemOf(event: Event): string {
+  const said = "message" in event && typeof event.message === "string" ? event.message : "";
+  return said.split(": ").at(-1) ?? "";
+}
+
+function unanswered(url: string, problem: string): string {
+  const where = `${new URL(url).host}${problem === "" ? "" : ` (${problem})`}`;
+  return `nobody answers at ${where}; is the join link whole, and the coordinator up?`;
 }
 
 /** How far a peer has seen the run come, and in which of its histories. */

@@ -113,6 +113,14 @@ Deno.test("line: a first socket that never opens, or that closes, is the end, an
   closing.clock.advance(RESUME_MS * 2);
   assert.deepEqual(closing.lost, ["the connection to the coordinator closed"]);
   assert.deepEqual([closing.sockets.length, closing.hellos, closing.away], [1, [false], []]);
+  for (const [message, told] of [["failed to connect: dns error", " (dns error)"], ["", ""]]) {
+    const nowhere = new Bench({ mayResume: () => false });
+    const { socket } = nowhere;
+    socket.onerror?.call(socket as unknown as WebSocket, new ErrorEvent("error", { message: message! }));
+    nowhere.socket.drop();
+    const where = `nobody answers at x${told}`;
+    assert.deepEqual(nowhere.lost, [`${where}; is the join link whole, and the coordinator up?`]);
+  }
 });
 
 Deno.test("line: it knocks again after 0.25 s, then after twice as long up to 4 s, for 60 s", () => {
