@@ -45,7 +45,7 @@ const HITS: Record<string, string[]> = {
   clock: ["clock", "timers"],
   overflow: ["overflow", "crash", "coordinator", "crash-stage"],
   replan: ["slow", "replan", "crash", "join"],
-  "2bw": ["crash", "coordinator", "crash-stage", "leave", "clog"],
+  "2bw": ["crash", "coordinator", "leave", "clog"],
 };
 
 function failuresOf(tallies: Tally[]): string {

@@ -251,10 +251,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: "retained frames: a new owner does not get what the former one had",
     file: "peer/core/amend.ts",
-    replace: [[
-      "  resend(state, instance, { out, wants: (frame) => !wasOwner(state, before, frame) });\n",
-      "",
-    ]],
+    replace: [["  resend(state, instance, { work, out, wants: fresh });\n", ""]],
     scenario: "crash",
     seeds: 100,
     noticed: /^I5 /,
