@@ -83,8 +83,18 @@ Deno.test("a tab that goes says so at once, however it goes, and only once", asy
   assert.deepEqual(evicted.map((event) => event.text), []);
 });
 
+/** A loaded browser may drop a page that it could have kept; then the page begins anew, and another one is tried. */
+const KEPT_TRIES = 5;
+
 Deno.test("a tab that comes back out of the browser's cache joins again by itself", async () => {
   await using run = await openRun();
+  let kept = false;
+  for (let i = 0; i < KEPT_TRIES && !kept; i++) kept = await comesBack(run);
+  assert.ok(kept, "the browser kept the page not once");
+});
+
+/** Whether it was the same document; it has joined again and trains either way. */
+async function comesBack(run: Awaited<ReturnType<typeof openRun>>): Promise<boolean> {
   const { swarm } = run;
   const { page, id } = await enter(run);
   await page.evaluate(() => Object.assign(globalThis, { sameDocument: true }));
@@ -97,6 +107,9 @@ Deno.test("a tab that comes back out of the browser's cache joins again by itsel
   const step = swarm.step();
   await swarm.until("training after the return", () => swarm.step() > step + 1);
   assert.notEqual(tabs(swarm)[0], id);
-  assert.equal(await page.evaluate(() => "sameDocument" in globalThis), true, "the page was loaded anew");
+  const kept = await page.evaluate(() => "sameDocument" in globalThis);
   await page.getByRole("button", { name: /^pause$/i }).waitFor();
-});
+  await page.close();
+  await swarm.until("its end", () => tabs(swarm).length === 0);
+  return kept;
+}
