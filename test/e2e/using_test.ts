@@ -8,9 +8,13 @@ import { byteLevelTokenizerJson, drawLlama, writeLlama } from "../support/llama.
 
 const KEY = "the-key-of-the-test";
 
-async function complete(url: string, key: string, body: Record<string, unknown>) {
+function ask(url: string, key: string, body: Record<string, unknown>): Promise<Response> {
   const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
-  const response = await fetch(`${url}/completions`, { method: "POST", headers, body: JSON.stringify(body) });
+  return fetch(`${url}/completions`, { method: "POST", headers, body: JSON.stringify(body) });
+}
+
+async function complete(url: string, key: string, body: Record<string, unknown>) {
+  const response = await ask(url, key, body);
   assert.equal(response.status, 200, await response.clone().text());
   return await response.json();
 }
@@ -20,12 +24,19 @@ Deno.test("using: eval says what the run itself measured, and a live run complet
     const out = join(folder, "run");
     const intervals = { eval_iters: 3, checkpoint_interval: 20 };
     const flags = flagsOf({ ...TINY, ...intervals, max_iters: 100_000, min_peers: 1 });
-    const { cli, join: link } = await serving("coordinator", [...flags, "--out_dir", out, "--name", "live"]);
+    const args = [...flags, "--out_dir", out, "--name", "live"];
+    const { cli, join: link, admin } = await serving("coordinator", args);
     await using coordinator = cli;
     await using peer = cpuPeer(link);
     await coordinator.line("a checkpoint", (line) => line.event === "checkpoint");
-    const { origin, hash } = new URL(link);
+    const { origin, hash } = new URL(admin);
     const request = { model: "live", prompt: "Call me", max_tokens: 12, seed: 1 };
+    const refused = await ask(`${origin}/v1`, new URL(link).hash.slice(1), request);
+    assert.ok(
+      [401, 403].includes(refused.status),
+      `contributors may not, without --public_text: ${refused.status}`,
+    );
+    await refused.body?.cancel();
     const answer = await complete(`${origin}/v1`, hash.slice(1), request);
     assert.equal([...answer.choices[0].text].length, 12);
     assert.match(answer.system_fingerprint, /^step-\d+$/);

@@ -113,10 +113,10 @@ export async function inFolder(body: (folder: string) => Promise<void>): Promise
 export async function serving(
   verb: "coordinator" | "resume",
   args: string[],
-): Promise<{ cli: Cli; join: string }> {
+): Promise<{ cli: Cli; join: string; admin: string }> {
   const cli = shoal(verb, ["--json", ...args]);
-  const { join } = await cli.line("the join link", (line) => line.event === "listening");
-  return { cli, join: String(join) };
+  const { join, admin } = await cli.line("the join link", (line) => line.event === "listening");
+  return { cli, join: String(join), admin: String(admin) };
 }
 
 export function cpuPeer(join: string): Cli {
