@@ -54,6 +54,11 @@ export interface ChannelLinkOptions {
   path: LinkPath;
   /** Frees the transport; called once, after the goodbye had its chance to leave. */
   teardown: () => void;
+  /**
+   * This end made the channel: the other one may not listen yet when it opens here, and what comes before is lost to it. So
+   * nothing but pings is sent until something has come. Default false.
+   */
+  waitsForOther?: boolean;
   /** Default: the system's clock. */
   clock?: Clock;
   /** Default: LINK_QUEUE_BYTES_MAX. */
@@ -79,6 +84,7 @@ export class ChannelLink implements Link {
   #channel: Channel | null = null;
   #clock: Clock;
   #teardown: () => void;
+  #otherListens: boolean;
   #queueBytesMax: number;
   #bulkBytesMax: number;
   #pacer: Pacer | null;
@@ -102,6 +108,7 @@ export class ChannelLink implements Link {
     this.#path = options.path;
     this.#teardown = options.teardown;
     this.#clock = options.clock ?? systemClock;
+    this.#otherListens = options.waitsForOther !== true;
     this.#queueBytesMax = options.queueBytesMax ?? LINK_QUEUE_BYTES_MAX;
     this.#bulkBytesMax = options.bulkBytesMax ?? CHANNEL_BULK_BYTES_MAX;
     this.#pacer = options.pacer ?? null;
@@ -205,6 +212,10 @@ export class ChannelLink implements Link {
     this.#bytesDown += bytes.length;
     this.#pacer?.received(bytes.length);
     this.#pulse?.heard(this.#clock.now());
+    if (!this.#otherListens) {
+      this.#otherListens = true;
+      this.#pump();
+    }
     const chunk = decodeChunk(bytes);
     if (!chunk.ok) return this.close(coded(chunk.code, chunk.reason));
     if (chunk.value.type !== "data") return this.#onControl(chunk.value);
@@ -263,7 +274,7 @@ export class ChannelLink implements Link {
   }
 
   #pump(): void {
-    while (this.#state === "open" && this.#channel !== null) {
+    while (this.#state === "open" && this.#channel !== null && this.#otherListens) {
       const head = this.#queue.head;
       if (head === null) return;
       const limit = head === 0 ? CHANNEL_URGENT_BYTES_MAX : this.#bulkBytesMax;

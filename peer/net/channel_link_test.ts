@@ -20,6 +20,7 @@ import {
   GOODBYE_BYTES_MAX,
 } from "./chunks.ts";
 import { ManualClock } from "./clock.ts";
+import { PING_INTERVAL_MS } from "./pulse.ts";
 
 /** Keeps what it is given until drain(). */
 class HeldChannel implements Channel {
@@ -97,6 +98,21 @@ Deno.test("channel link: an urgent frame enters beside a bulk chunk at once", ()
   link.send(new Uint8Array(500_000), 2);
   link.send(new Uint8Array(10), 0);
   assert.deepEqual(channel.chunks().map((chunk) => chunk.priority), [2, 0]);
+});
+
+Deno.test("channel link: who made the channel sends pings alone until the other end is heard", () => {
+  const clock = new ManualClock();
+  const link = new ChannelLink({
+    ...{ remote: "r", path: "direct" as const, clock, teardown: () => {} },
+    waitsForOther: true,
+  });
+  const channel = new HeldChannel();
+  link.opened(channel);
+  link.send(new Uint8Array(3), 0);
+  clock.advance(PING_INTERVAL_MS);
+  assert.deepEqual(channel.chunks().map((chunk) => chunk.type), ["ping", "ping"]);
+  link.receive(encodeChunk(controlChunk("ping", 1)));
+  assert.deepEqual(channel.chunks().map((chunk) => chunk.type), ["ping", "ping", "data", "pong"]);
 });
 
 Deno.test("channel link: frames sent while connecting leave when it opens", () => {

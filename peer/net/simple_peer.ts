@@ -96,8 +96,8 @@ export class SimplePeerLink extends ChannelLink {
   constructor(options: SimplePeerLinkOptions) {
     const owned: { free: () => void } = { free: () => {} };
     const clock = options.clock ?? systemClock;
-    const { remote, pacer } = options;
-    super({ remote, path: "direct", clock, teardown: () => owned.free(), pacer });
+    const { remote, pacer, initiator: waitsForOther } = options;
+    super({ remote, path: "direct", clock, teardown: () => owned.free(), pacer, waitsForOther });
     const peer = createPeer(options);
     const timeoutMs = options.connectTimeoutMs ?? DIRECT_CONNECT_TIMEOUT_MS;
     this.#stopTimeout = clock.after(timeoutMs, () => {
