@@ -3,8 +3,7 @@
 import { isPlaced } from "../../peer/schedule/catalogue.ts";
 import { followedSchedule } from "../../peer/schedule/placed.ts";
 import type { CodecId, ReplicaPlan, StagePlan, View } from "../../peer/wire/run.ts";
-import { codecsAfter } from "../../peer/wire/view.ts";
-import { isDelayed } from "../../peer/wire/view.ts";
+import { codecsAfter, isDelayed } from "../../peer/wire/view.ts";
 import { simulatePipeline } from "../plan/dynamic.ts";
 import { steadySeconds } from "../plan/steady.ts";
 import { type PlacedTimes, simulatePlaced } from "../plan/placed_step.ts";
