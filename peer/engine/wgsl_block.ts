@@ -2,8 +2,9 @@
 // again, by the same dispatches and so with the same bits. B leaves the factors of W's products in place of what it used up.
 import { attentionKernels } from "../gpu/kernels/attention.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
-import { type BlockTensor, blockTensor, qkvGradient, recomputeOf } from "../model/block_tensors.ts";
+import { blockTensor, qkvGradient, recomputeOf } from "../model/block_tensors.ts";
 import { inHalves } from "../model/stage_tensors.ts";
+import { attentionBackward, attentionParams, names } from "./wgsl_attention.ts";
 import { layerWeights, qkvWidth, type SlotName, type StagePlanning } from "./wgsl_names.ts";
 import { gatedGradient, gatedProduct, rotatedHeads } from "./wgsl_fused.ts";
 import {
@@ -15,16 +16,6 @@ import {
   rmsnormBackward,
   weightMatmul,
 } from "./wgsl_ops.ts";
-
-/** The block's tensors by name. */
-function names(p: StagePlanning, slot: SlotName, layer: number): (name: BlockTensor) => string {
-  const tensor = blockTensor(p, slot);
-  return (name) => tensor(name, layer);
-}
-
-function attentionParams({ R, T, H, Hk, D }: StagePlanning): DispatchPlan["params"] {
-  return { R, T, H, Hk, D };
-}
 
 /** x -> the next layer's x. */
 export function blockForward(p: StagePlanning, slot: SlotName, layer: number): DispatchPlan[] {
@@ -88,7 +79,7 @@ export function blockBackward(p: StagePlanning, slot: number, layer: number): Di
       ...{ dy: "dnormed", x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd") },
       ...{ dres: dout, dx: t("dmiddle"), partial: t("mlp partial") },
     }),
-    ...attentionBackward(p, slot, layer),
+    ...attentionBackward(p, { slot, layer, project: w.project }),
     inwardMatmul(p, {
       ...{ M: R, N: C, K: qkvWidth(p), b: w.qkv },
       ...{ a: qkvGradient(p, slot, layer), out: "dnormed" },
@@ -97,24 +88,6 @@ export function blockBackward(p: StagePlanning, slot: number, layer: number): Di
       ...{ dy: "dnormed", x: t("x"), gain: w.attentionNorm, rstd: t("attention rstd") },
       ...{ dres: t("dmiddle"), dx: t("dx"), partial: t("attention partial") },
     }),
-  ];
-}
-
-/** dmiddle -> the gradient of qkv before rotation; attended's own is in `dnormed`. */
-function attentionBackward(p: StagePlanning, slot: number, layer: number): DispatchPlan[] {
-  const { R, C, H, D } = p;
-  const t = names(p, slot, layer);
-  const { project } = layerWeights(p, "params", layer);
-  const { queryGrad, keyValueGrad, overrides } = attentionKernels(D, p.software, inHalves(p));
-  const params = attentionParams(p);
-  const tensors = {
-    ...{ qkv: t("qkv"), out: t("attended"), dout: "dnormed", lse: t("lse"), angles: "angles" },
-    ...{ delta: "delta", dqkv: qkvGradient(p, slot, layer) },
-  };
-  return [
-    inwardMatmul(p, { M: R, N: H * D, K: C, a: t("dmiddle"), b: project, out: "dnormed" }),
-    { spec: keptKernel(p, queryGrad), params, overrides, tensors },
-    { spec: keptKernel(p, keyValueGrad), params, overrides, tensors },
   ];
 }
 

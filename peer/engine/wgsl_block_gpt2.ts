@@ -5,8 +5,9 @@ import { biasKernels } from "../gpu/kernels/bias.ts";
 import { geluKernels } from "../gpu/kernels/gelu.ts";
 import type { TensorRef } from "../gpu/arena.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
-import { type BlockTensor, blockTensor, qkvGradient, recomputeOf } from "../model/block_tensors.ts";
+import { blockTensor, qkvGradient, recomputeOf } from "../model/block_tensors.ts";
 import { inHalves } from "../model/stage_tensors.ts";
+import { attentionBackward, attentionParams, names } from "./wgsl_attention.ts";
 import { qkvWidth, type SlotName, type StagePlanning, weightSlice } from "./wgsl_names.ts";
 import { norm, normBackward, normGrad } from "./wgsl_norm.ts";
 import { columnSums, inwardMatmul, keptKernel, keptMatmul, weightMatmul } from "./wgsl_ops.ts";
@@ -27,16 +28,6 @@ function layerWeights(p: StagePlanning, of: ParamSide, layer: number) {
     ...{ up: slice("mlp.up_proj.weight"), upBias: slice("mlp.up_proj.bias") },
     ...{ down: slice("mlp.down_proj.weight"), downBias: slice("mlp.down_proj.bias") },
   };
-}
-
-/** The block's tensors by name. */
-function names(p: StagePlanning, slot: SlotName, layer: number): (name: BlockTensor) => string {
-  const tensor = blockTensor(p, slot);
-  return (name) => tensor(name, layer);
-}
-
-function attentionParams({ R, T, H, Hk, D }: StagePlanning): DispatchPlan["params"] {
-  return { R, T, H, Hk, D };
 }
 
 /** The kept tensor x [R, N] += bias [N]. */
@@ -132,7 +123,8 @@ export function blockBackward(p: StagePlanning, slot: number, layer: number): Di
       ...{ dy: "dnormed", x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd") },
       ...{ dres: dout, dx: t("dmiddle"), partial: t("mlp partial") },
     }),
-    ...attentionBackward(p, slot, layer),
+    // The table of angles turns nothing (wgsl.ts).
+    ...attentionBackward(p, { slot, layer, project: w.project }),
     inwardMatmul(p, {
       ...{ M: R, N: C, K: qkvWidth(p), b: w.qkv },
       ...{ a: qkvGradient(p, slot, layer), out: "dnormed" },
@@ -141,24 +133,6 @@ export function blockBackward(p: StagePlanning, slot: number, layer: number): Di
       ...{ dy: "dnormed", x: t("x"), gain: w.attentionNorm, rstd: t("attention rstd") },
       ...{ dres: t("dmiddle"), dx: t("dx"), partial: t("attention partial") },
     }),
-  ];
-}
-
-/** dmiddle -> the gradient of qkv; attended's own is in `dnormed`. The table of angles turns nothing (wgsl.ts). */
-function attentionBackward(p: StagePlanning, slot: number, layer: number): DispatchPlan[] {
-  const { R, C, H, D } = p;
-  const t = names(p, slot, layer);
-  const { project } = layerWeights(p, "params", layer);
-  const { queryGrad, keyValueGrad, overrides } = attentionKernels(D, p.software, inHalves(p));
-  const params = attentionParams(p);
-  const tensors = {
-    ...{ qkv: t("qkv"), out: t("attended"), dout: "dnormed", lse: t("lse"), angles: "angles" },
-    ...{ delta: "delta", dqkv: qkvGradient(p, slot, layer) },
-  };
-  return [
-    inwardMatmul(p, { M: R, N: H * D, K: C, a: t("dmiddle"), b: project, out: "dnormed" }),
-    { spec: keptKernel(p, queryGrad), params, overrides, tensors },
-    { spec: keptKernel(p, keyValueGrad), params, overrides, tensors },
   ];
 }
 
