@@ -2,11 +2,7 @@
 // a page "focused" and switch the throttling of background tabs off, which is just what is measured here. No figures.
 import { findChromium } from "../coordinator/cli/install.mjs";
 import { ShoalError } from "../peer/wire/errors.ts";
-
-/** Longest wait for a program, a page or an answer. */
-const PATIENCE_MS = 60_000;
-const POLL_MS = 50;
-const SCREEN = "1280x900x24";
+import { PATIENCE_MS, startScreen, until } from "../test/support/screen.ts";
 
 /** Keys without a letter act only if their number is told, too. */
 const VIRTUAL_KEYS: Record<string, number> = { Backspace: 8, Escape: 27 };
@@ -15,37 +11,6 @@ interface Target {
   id: string;
   type: string;
   webSocketDebuggerUrl: string;
-}
-
-async function until<T>(what: string, find: () => Promise<T | null>): Promise<T> {
-  const deadline = performance.now() + PATIENCE_MS;
-  while (true) {
-    const found = await find().catch(() => null);
-    if (found !== null) return found;
-    if (performance.now() > deadline) throw new ShoalError("internal", `waited too long for ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-  }
-}
-
-/** Starts Xvfb, which picks a free display itself. @throws {ShoalError} usage where it is not installed */
-async function startScreen(): Promise<{ process: Deno.ChildProcess; display: string }> {
-  const command = new Deno.Command("Xvfb", {
-    args: ["-displayfd", "1", "-screen", "0", SCREEN, "-nolisten", "tcp"],
-    ...{ stdout: "piped", stderr: "null" } as const,
-  });
-  let process: Deno.ChildProcess;
-  try {
-    process = command.spawn();
-  } catch {
-    throw new ShoalError(
-      "usage",
-      "Xvfb is not installed; a hidden tab needs a real window: apt-get install xvfb",
-    );
-  }
-  const reader = process.stdout.getReader();
-  const { value } = await reader.read();
-  reader.releaseLock();
-  return { process, display: `:${new TextDecoder().decode(value).trim()}` };
 }
 
 /** One tab, through its own socket. */

@@ -73,7 +73,7 @@ function needOf(only) {
   const runsCode = only.some((name) => ["unit", "kernel", "sim", "e2e"].includes(name));
   return {
     vulkan: runsCode,
-    browser: only.includes("e2e"),
+    ...{ browser: only.includes("e2e"), otherBrowsers: only.includes("e2e") },
     pages: only.includes("unit") || only.includes("e2e"),
   };
 }

@@ -2,7 +2,7 @@
 // loaded when the first curve appears, so that the first screen stays small.
 /** @jsxRuntime automatic */
 /** @jsxImportSource preact */
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { CurvePlot } from "./curve_plot.ts";
 import type { CurveView } from "./view_model_curve.ts";
 
@@ -22,18 +22,20 @@ function Plot({ curve }: { curve: CurveView }) {
   const plot = useRef<CurvePlot | null>(null);
   const newest = useRef(curve);
   newest.current = curve;
+  const [failed, setFailed] = useState(false);
   useEffect(function create() {
     let gone = false;
     void import("./curve_plot.ts").then(function draw({ CurvePlot }) {
       if (gone || !holder.current) return;
       plot.current = new CurvePlot(holder.current, newest.current.columns);
-    });
+    }).catch(() => setFailed(true));
     return function destroy() {
       gone = true;
       plot.current?.destroy();
     };
   }, []);
   useEffect(() => plot.current?.update(curve.columns));
+  if (failed) return <p>This browser cannot draw the curve; its numbers are in the table.</p>;
   return (
     <figure>
       <div class="plot" ref={holder} aria-hidden="true"></div>

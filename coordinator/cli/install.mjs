@@ -25,6 +25,7 @@ const lockFile = join(repositoryRoot, "package-lock.json");
 const lockStamp = join(repositoryRoot, "node_modules", ".shoal-lock");
 const pagesStamp = join(repositoryRoot, "web", "dist", ".stamp");
 const chromiumNames = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+const otherBrowserNames = ["firefox-esr", "WebKitWebDriver", "Xvfb"];
 const icdFolders = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
 const backportsFile = "/etc/apt/sources.list.d/shoal-backports.sources";
 
@@ -36,13 +37,14 @@ export class InstallError extends Error {}
 
 /**
  * Installs what is missing.
- * @param {{ browser?: boolean; vulkan?: boolean; pages?: boolean }} [need] what is needed beside the packages
+ * @param {{ browser?: boolean; otherBrowsers?: boolean; vulkan?: boolean; pages?: boolean }} [need] what is needed beside the packages
  */
 export async function install(need = {}) {
   for (const step of planInstall(gatherFacts(), need)) {
     if (step.kind === "refuse") throw new InstallError(step.message);
     if (step.kind === "npm") await installPackages();
     if (step.kind === "chromium") await installChromium();
+    if (step.kind === "otherBrowsers") await installOtherBrowsers();
     if (step.kind === "vulkan") await installVulkan(step.backports);
     if (step.kind === "pages") await buildPages();
   }
@@ -57,6 +59,7 @@ export function gatherFacts() {
     installedLockHash: installedLockHash(),
     chromium: findChromium(),
     chromiumNamed: process.env.CHROMIUM_PATH || null,
+    otherBrowsers: otherBrowserNames.every((name) => onPath(name) !== null),
     vulkanDriver: process.platform !== "linux" || hasVulkanDriver(),
     root: process.getuid?.() === 0,
     apt: onPath("apt-get") !== null,
@@ -114,6 +117,11 @@ async function installPackages() {
 async function installChromium() {
   say("installing Chromium (apt-get install chromium)");
   await aptInstall(["chromium"]);
+}
+
+async function installOtherBrowsers() {
+  say("installing Firefox and WebKitGTK (apt-get install firefox-esr webkit2gtk-driver xvfb)");
+  await aptInstall(["--no-install-recommends", "firefox-esr", "webkit2gtk-driver", "xvfb"]);
 }
 
 /** @param {boolean} backports take the newer driver of bookworm-backports, several times as fast as Debian 12's own */

@@ -12,6 +12,7 @@ export const NODE_MAJOR_MIN = 20;
  * @property {string | null} installedLockHash hash that node_modules was made from; null = never finished
  * @property {string | null} chromium path of a Chromium, null = none found
  * @property {string | null} chromiumNamed what CHROMIUM_PATH says, null = not set
+ * @property {boolean} otherBrowsers Firefox, WebKitGTK's driver and a virtual screen are there
  * @property {boolean} vulkanDriver an ICD file is installed
  * @property {boolean} root may install system packages
  * @property {boolean} apt apt-get is on the PATH
@@ -20,25 +21,28 @@ export const NODE_MAJOR_MIN = 20;
  * @property {string} pagesHash hash of the sources of the pages
  * @property {string | null} builtPagesHash hash that web/dist was built from; null = not built
  *
- * @typedef {{ kind: "npm" } | { kind: "chromium" } | { kind: "vulkan"; backports: boolean } | { kind: "pages" }
+ * @typedef {{ kind: "npm" } | { kind: "chromium" } | { kind: "otherBrowsers" } | { kind: "vulkan"; backports: boolean } | { kind: "pages" }
  *   | { kind: "refuse"; message: string }} Step
  */
 
 /**
  * The steps to take, in order. A "refuse" step ends the list: its message holds the remedy.
  * @param {Facts} facts
- * @param {{ browser?: boolean; vulkan?: boolean; pages?: boolean }} [need] what the caller needs beside the packages; all by default
+ * @param {{ browser?: boolean; otherBrowsers?: boolean; vulkan?: boolean; pages?: boolean }} [need] what the caller needs beside the
+ *   packages; by default all but the other browsers, which only tests use
  * @returns {Step[]}
  */
 export function planInstall(facts, need = {}) {
   if (Number(facts.nodeVersion.split(".")[0]) < NODE_MAJOR_MIN) {
     return [refusal(`Node ${facts.nodeVersion} is too old; install Node ${NODE_MAJOR_MIN} or newer.`)];
   }
-  const { browser = true, vulkan = true, pages = true } = need;
+  const { browser = true, otherBrowsers = false, vulkan = true, pages = true } = need;
   /** @type {Step[]} */
   const steps = [];
   if (facts.installedLockHash !== facts.lockHash) steps.push({ kind: "npm" });
   if (browser && facts.chromium === null) steps.push(chromiumStep(facts));
+  // Where they cannot be installed, their tests say what to do; all others run.
+  if (otherBrowsers && !facts.otherBrowsers && onDebian(facts)) steps.push({ kind: "otherBrowsers" });
   if (vulkan && !facts.vulkanDriver) steps.push(vulkanStep(facts));
   if (pages && facts.builtPagesHash !== facts.pagesHash) steps.push({ kind: "pages" });
   const end = steps.findIndex((step) => step.kind === "refuse");
@@ -52,7 +56,7 @@ function chromiumStep(facts) {
       `CHROMIUM_PATH is "${facts.chromiumNamed}", which does not exist; correct it, or unset it.`,
     );
   }
-  if (facts.apt && facts.root && facts.os === "debian") return { kind: "chromium" };
+  if (onDebian(facts)) return { kind: "chromium" };
   const tail = "then run this again, or set CHROMIUM_PATH to a Chromium or Chrome binary.";
   // Ubuntu's chromium package is only a door to a snap, which does not start under automation everywhere.
   if (facts.os === "ubuntu") {
@@ -60,6 +64,11 @@ function chromiumStep(facts) {
   }
   if (facts.apt) return refusal(`Chromium was not found. Run: sudo apt-get install -y chromium, ${tail}`);
   return refusal(`Chromium was not found. Install Chromium or Chrome, ${tail}`);
+}
+
+/** May system packages be installed by name? @param {Facts} facts */
+function onDebian(facts) {
+  return facts.apt && facts.root && facts.os === "debian";
 }
 
 /** @param {Facts} facts @returns {Step} */

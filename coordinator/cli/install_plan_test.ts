@@ -9,6 +9,7 @@ const ready: Facts = {
   installedLockHash: "l",
   chromium: "/usr/bin/chromium",
   chromiumNamed: null,
+  otherBrowsers: true,
   vulkanDriver: true,
   root: true,
   apt: true,
@@ -21,6 +22,7 @@ const fresh = {
   ...ready,
   installedLockHash: null,
   chromium: null,
+  otherBrowsers: false,
   vulkanDriver: false,
   builtPagesHash: null,
 };
@@ -36,6 +38,16 @@ Deno.test("a fresh Debian 12 as root gets everything, the driver from backports"
     { kind: "vulkan", backports: true },
     { kind: "pages" },
   ]);
+});
+
+Deno.test("the other browsers come where tests ask for them and Debian has them; their lack refuses nothing", () => {
+  const missing = { ...ready, otherBrowsers: false };
+  assert.deepEqual(planInstall(missing), []);
+  assert.deepEqual(planInstall(missing, { otherBrowsers: true }), [{ kind: "otherBrowsers" }]);
+  for (const elsewhere of [{ root: false }, { os: "ubuntu" }, { apt: false }]) {
+    assert.deepEqual(planInstall({ ...missing, ...elsewhere }, { otherBrowsers: true }), []);
+  }
+  assert.deepEqual(planInstall(ready, { otherBrowsers: true }), []);
 });
 
 Deno.test("a newer Debian takes its own driver", () => {
