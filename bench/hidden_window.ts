@@ -2,7 +2,7 @@
 // a page "focused" and switch the throttling of background tabs off, which is just what is measured here. No figures.
 import { findChromium } from "../coordinator/cli/install.mjs";
 import { ShoalError } from "../peer/wire/errors.ts";
-import { PATIENCE_MS, startScreen, until } from "../test/support/screen.ts";
+import { startScreen, until } from "../test/support/screen.ts";
 
 /** Keys without a letter act only if their number is told, too. */
 const VIRTUAL_KEYS: Record<string, number> = { Backspace: 8, Escape: 27 };

@@ -1,8 +1,7 @@
 // Dispatch plans of one GPT-2 block: F, B and W, the twin of shaders/reference/block_gpt2.ts. The order, the tensors and what is
-// made again are those of Llama's block (wgsl_block.ts); biases are added to what a product left, GELU adds its own.
+// made again are those of Llama's block (wgsl_block.ts); the products add the biases, and do GELU with its own.
 import { attentionKernels } from "../gpu/kernels/attention.ts";
 import { biasKernels } from "../gpu/kernels/bias.ts";
-import { geluKernels } from "../gpu/kernels/gelu.ts";
 import type { TensorRef } from "../gpu/arena.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
 import { blockTensor, qkvGradient, recomputeOf } from "../model/block_tensors.ts";
@@ -10,7 +9,8 @@ import { inHalves } from "../model/stage_tensors.ts";
 import { attentionBackward, attentionParams, names } from "./wgsl_attention.ts";
 import { qkvWidth, type SlotName, type StagePlanning, weightSlice } from "./wgsl_names.ts";
 import { norm, normBackward, normGrad } from "./wgsl_norm.ts";
-import { columnSums, inwardMatmul, keptKernel, keptMatmul, weightMatmul } from "./wgsl_ops.ts";
+import { biasedProduct, geluGradient, geluProduct } from "./wgsl_fused.ts";
+import { columnSums, inwardMatmul, keptKernel, weightMatmul } from "./wgsl_ops.ts";
 import type { ParamSide } from "./wgsl_params.ts";
 
 /** Norms as [2, C] (gain, bias), matrices and their biases of one layer, as slices of the parameters or of their gradient. */
@@ -30,11 +30,6 @@ function layerWeights(p: StagePlanning, of: ParamSide, layer: number) {
   };
 }
 
-/** The kept tensor x [R, N] += bias [N]. */
-function addBias(p: StagePlanning, N: number, { x, bias }: { x: TensorRef; bias: TensorRef }): DispatchPlan {
-  return { spec: keptKernel(p, biasKernels(N).add), params: { R: p.R, N }, tensors: { bias, x } };
-}
-
 /** The gradient of a bias from that of the rows, a kept tensor [R, N]. */
 function biasGrad(
   p: StagePlanning,
@@ -52,18 +47,14 @@ function biasGrad(
 export function blockForward(p: StagePlanning, slot: SlotName, layer: number): DispatchPlan[] {
   const { R, C, I } = p;
   const t = names(p, slot, layer);
-  const { down, downBias, upBias } = layerWeights(p, "params", layer);
-  const out = blockTensor(p, slot)("x", layer + 1);
+  const { down, downBias } = layerWeights(p, "params", layer);
   return [
     ...attend(p, slot, layer),
     ...widen(p, slot, layer),
-    {
-      spec: keptKernel(p, geluKernels(I).forward),
-      params: { R, I },
-      tensors: { up: t("gate up"), bias: upBias, out: t("act") },
-    },
-    keptMatmul(p, "nt", { M: R, N: C, K: I, a: t("act"), b: down, residual: t("middle"), out }),
-    addBias(p, C, { x: out, bias: downBias }),
+    ...biasedProduct(p, { M: R, N: C, K: I }, {
+      ...{ x: t("act"), weights: down, bias: downBias, residual: t("middle") },
+      out: blockTensor(p, slot)("x", layer + 1),
+    }),
   ];
 }
 
@@ -76,25 +67,25 @@ function attend(p: StagePlanning, slot: SlotName, layer: number): DispatchPlan[]
   const tensors = { qkv: t("qkv"), out: t("attended"), lse: t("lse") };
   return [
     norm(p, { x: t("x"), gain: w.attentionNorm, rstd: t("attention rstd"), y: "normed" }),
-    keptMatmul(p, "nt", { M: R, N: qkvWidth(p), K: C, a: "normed", b: w.qkv, out: t("qkv") }),
-    addBias(p, qkvWidth(p), { x: t("qkv"), bias: w.qkvBias }),
+    ...biasedProduct(p, { M: R, N: qkvWidth(p), K: C }, {
+      ...{ x: "normed", weights: w.qkv, bias: w.qkvBias, out: t("qkv") },
+    }),
     { spec: keptKernel(p, spec), params: attentionParams(p), overrides, tensors },
   ];
 }
 
-/** x and attended -> middle and, without its bias, the inner layer. */
+/** x and attended -> middle, the inner layer without its bias, and act. */
 function widen(p: StagePlanning, slot: SlotName, layer: number): DispatchPlan[] {
-  const { R, C, H, D, I } = p;
+  const { R, C, H, D } = p;
   const t = names(p, slot, layer);
   const w = layerWeights(p, "params", layer);
   return [
-    keptMatmul(p, "nt", {
-      ...{ M: R, N: C, K: H * D, a: t("attended"), b: w.project },
+    ...biasedProduct(p, { M: R, N: C, K: H * D }, {
+      ...{ x: t("attended"), weights: w.project, bias: w.projectBias },
       ...{ residual: t("x"), out: t("middle") },
     }),
-    addBias(p, C, { x: t("middle"), bias: w.projectBias }),
     norm(p, { x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd"), y: "normed" }),
-    keptMatmul(p, "nt", { M: R, N: I, K: C, a: "normed", b: w.up, out: t("gate up") }),
+    ...geluProduct(p, { x: "normed", weights: w.up, bias: w.upBias, up: t("gate up"), act: t("act") }),
   ];
 }
 
@@ -112,12 +103,7 @@ export function blockBackward(p: StagePlanning, slot: number, layer: number): Di
   const w = layerWeights(p, "params", layer);
   const dout = blockTensor(p, slot)("dx", layer + 1);
   return [
-    keptMatmul(p, "nn", { M: R, N: I, K: C, a: dout, b: w.down, out: t("act") }),
-    {
-      spec: keptKernel(p, geluKernels(I).backward),
-      params: { R, I },
-      tensors: { bias: w.upBias, up: t("gate up"), act: t("act") },
-    },
+    ...geluGradient(p, { dout, weights: w.down, bias: w.upBias, up: t("gate up"), act: t("act") }),
     inwardMatmul(p, { M: R, N: C, K: I, a: t("gate up"), b: w.up, out: "dnormed" }),
     normBackward(p, {
       ...{ dy: "dnormed", x: t("middle"), gain: w.mlpNorm, rstd: t("mlp rstd") },

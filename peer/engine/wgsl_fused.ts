@@ -6,7 +6,7 @@ import type { MatmulFusion } from "../gpu/kernels/matmul_fused.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
 import { inHalves } from "../model/stage_tensors.ts";
 import { qkvWidth, type StagePlanning } from "./wgsl_names.ts";
-import { keptMatmul, rotate, swiglu, swigluBackward } from "./wgsl_ops.ts";
+import { addBias, gelu, geluBackward, keptMatmul, rotate, swiglu, swigluBackward } from "./wgsl_ops.ts";
 
 /** Heads whose halves are pairs of columns; others are rotated by a kernel of their own. */
 const ROTARY_UNIT = 4;
@@ -68,5 +68,47 @@ export function gatedGradient(
   }) ?? [
     keptMatmul(p, "nn", { ...shape, a: t.dout, b: t.weights, out: t.act }),
     swigluBackward(p, t.gateUp, t.act),
+  ];
+}
+
+/** x [M, K] · weightsᵀ + bias -> out [M, N], with the residual added where there is one. */
+export function biasedProduct(
+  p: StagePlanning,
+  shape: { M: number; N: number; K: number },
+  t: { x: TensorRef; weights: TensorRef; bias: TensorRef; residual?: TensorRef; out: TensorRef },
+): DispatchPlan[] {
+  const { x: a, weights: b, bias, out } = t;
+  return fused(p, "bias", {
+    params: { ...shape, residual: t.residual === undefined ? 0 : 1 },
+    tensors: { a, b, bias, residual: t.residual ?? a, out },
+  }) ?? [
+    keptMatmul(p, "nt", { ...shape, a, b, ...(t.residual && { residual: t.residual }), out }),
+    addBias(p, shape.N, { x: out, bias }),
+  ];
+}
+
+/** x [R, C] · upᵀ -> up [R, I] without its bias, which B needs, and act [R, I] = gelu(up + bias). */
+export function geluProduct(
+  p: StagePlanning,
+  t: { x: TensorRef; weights: TensorRef; bias: TensorRef; up: TensorRef; act: TensorRef },
+): DispatchPlan[] {
+  const shape = { M: p.R, N: p.I, K: p.C };
+  const { x: a, weights: b, bias, up, act } = t;
+  return fused(p, "gelu", { params: shape, tensors: { a, b, bias, up, act } }) ?? [
+    keptMatmul(p, "nt", { ...shape, a, b, out: up }),
+    gelu(p, { up, bias, out: act }),
+  ];
+}
+
+/** dout [R, C] · down -> the gradient of up in its place, and in act what F had there. */
+export function geluGradient(
+  p: StagePlanning,
+  t: { dout: TensorRef; weights: TensorRef; bias: TensorRef; up: TensorRef; act: TensorRef },
+): DispatchPlan[] {
+  const shape = { M: p.R, N: p.I, K: p.C };
+  const { dout: a, weights: b, bias, up, act } = t;
+  return fused(p, "gelu_backward", { params: shape, tensors: { a, b, bias, up, act } }) ?? [
+    keptMatmul(p, "nn", { ...shape, a, b, out: act }),
+    geluBackward(p, { bias, up, act }),
   ];
 }

@@ -6,6 +6,8 @@ import { narrowSpec, ScaleFactor, unscaleGradientSpec, widenSpec } from "../gpu/
 import type { KernelSpec } from "../gpu/kernel.ts";
 import { type MatmulLayout, type MatmulShape, pickMatmul } from "../gpu/kernels/matmul.ts";
 import { rmsnormGainGradSpec, rmsnormKernels } from "../gpu/kernels/rmsnorm.ts";
+import { biasKernels } from "../gpu/kernels/bias.ts";
+import { geluKernels } from "../gpu/kernels/gelu.ts";
 import { rotaryKernel } from "../gpu/kernels/rotary.ts";
 import { swigluKernels } from "../gpu/kernels/swiglu.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
@@ -113,6 +115,28 @@ export function swigluBackward(p: StagePlanning, gateUp: TensorRef, act: TensorR
   const { R, I } = p;
   const spec = keptKernel(p, swigluKernels(I).backward);
   return { spec, params: { R, I }, tensors: { gate_up: gateUp, act } };
+}
+
+/** The kept tensor x [R, N] += bias [N]. */
+export function addBias(p: StagePlanning, N: number, t: { x: TensorRef; bias: TensorRef }): DispatchPlan {
+  return { spec: keptKernel(p, biasKernels(N).add), params: { R: p.R, N }, tensors: t };
+}
+
+export function gelu(
+  p: StagePlanning,
+  tensors: { up: TensorRef; bias: TensorRef; out: TensorRef },
+): DispatchPlan {
+  const { R, I } = p;
+  return { spec: keptKernel(p, geluKernels(I).forward), params: { R, I }, tensors };
+}
+
+/** In place: `up` becomes its gradient, and `act`, which holds the output's gradient, the output. */
+export function geluBackward(
+  p: StagePlanning,
+  tensors: { bias: TensorRef; up: TensorRef; act: TensorRef },
+): DispatchPlan {
+  const { R, I } = p;
+  return { spec: keptKernel(p, geluKernels(I).backward), params: { R, I }, tensors };
 }
 
 /** The [R, C] values in `from`, f32, become kept ones, times the loss scale for a gradient. Only for a stage in halves. */

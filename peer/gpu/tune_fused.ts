@@ -1,5 +1,7 @@
 // Checks and times products with what follows them, in one kernel and in two, for the autotune (tune.ts decides). Each question
 // has a small program of its own, freed with the answer.
+import { biasForward } from "../../shaders/reference/bias.ts";
+import { geluBackward, geluForward } from "../../shaders/reference/gelu.ts";
 import { matmulNN, matmulNT } from "../../shaders/reference/matmul.ts";
 import { rotaryForward } from "../../shaders/reference/rotary.ts";
 import { swigluBackward, swigluForward } from "../../shaders/reference/swiglu.ts";
@@ -7,7 +9,9 @@ import { ShoalError } from "../wire/errors.ts";
 import type { TensorRequest } from "./arena.ts";
 import type { GpuDevice } from "./device.ts";
 import type { KernelSpec } from "./kernel.ts";
-import type { MatmulFusion } from "./kernels/matmul_fused.ts";
+import { biasKernels } from "./kernels/bias.ts";
+import { geluKernels } from "./kernels/gelu.ts";
+import { fusionLayout, type MatmulFusion } from "./kernels/matmul_fused.ts";
 import { MatmulEpilogue } from "./kernels/matmul.ts";
 import { rotaryKernel, rotaryTable } from "./kernels/rotary.ts";
 import { swigluKernels } from "./kernels/swiglu.ts";
@@ -21,7 +25,7 @@ export interface FusedCandidate {
   member: string;
   spec: KernelSpec;
   plain: KernelSpec;
-  /** As the stage's dispatch has them: M, N, K, and for rotary T, D and turned. */
+  /** As the stage's dispatch has them: M, N, K, for rotary T, D and turned, for bias whether there is a residual. */
   params: Readonly<Record<string, number>>;
 }
 
@@ -30,6 +34,9 @@ const CHECKS: Readonly<Record<MatmulFusion, Readonly<Record<string, number>>>> =
   rotary: { M: 133, N: 80, K: 36, T: 133, D: 20, turned: 60 },
   swiglu: { M: 133, N: 68, K: 36 },
   swiglu_backward: { M: 133, N: 68, K: 36 },
+  bias: { M: 133, N: 68, K: 36, residual: 1 },
+  gelu: { M: 133, N: 68, K: 36 },
+  gelu_backward: { M: 133, N: 68, K: 36 },
 };
 const CHECK_THETA = 10_000;
 /** f32 sums of so few terms, an exponential and a division differ by some 1e-6; a wrong term shows as far more. */
@@ -45,18 +52,22 @@ type Shape = Readonly<Record<string, number>>;
 
 function tensorsOf(fusion: MatmulFusion, { M = 0, N = 0, K = 0, T = 1, D = 1 }: Shape): TensorRequest[] {
   const inner = fusion === "swiglu" ? N / 2 : N;
-  const ends = fusion === "rotary"
-    ? { angles: T * D, out: M * N }
-    : { gate_up: M * 2 * inner, act: M * inner };
-  return Object.entries({ a: M * K, b: N * K, ...ends }).map(([name, count]) => ({
+  const gated = { gate_up: M * 2 * inner, act: M * inner };
+  const curved = { bias: N, up: M * N, act: M * N };
+  const ends: Record<MatmulFusion, Record<string, number>> = {
+    rotary: { angles: T * D, out: M * N },
+    ...{ swiglu: gated, swiglu_backward: gated },
+    bias: { bias: N, residual: M * N, out: M * N },
+    ...{ gelu: curved, gelu_backward: curved },
+  };
+  return Object.entries({ a: M * K, b: N * K, ...ends[fusion] }).map(([name, count]) => ({
     ...{ name, bytes: count * FLOAT_BYTES },
   }));
 }
 
-const FUSED_TENSORS = { a: "a", b: "b", angles: "angles", out: "out", gate_up: "gate_up", act: "act" };
-
+/** Every tensor has its binding's name. */
 function fused({ spec, params }: Pick<FusedCandidate, "spec" | "params">): DispatchPlan[] {
-  return [{ spec, params, tensors: FUSED_TENSORS }];
+  return [{ spec, params, tensors: Object.fromEntries(spec.bindings.map(({ name }) => [name, name])) }];
 }
 
 /** Which tensor the product alone writes. */
@@ -64,14 +75,18 @@ const PLAIN_OUT: Readonly<Record<MatmulFusion, string>> = {
   rotary: "out",
   swiglu: "gate_up",
   swiglu_backward: "act",
+  bias: "out",
+  gelu: "up",
+  gelu_backward: "act",
 };
 
 function apart({ fusion, plain, params }: FusedCandidate): DispatchPlan[] {
   const { M = 0, N = 0, K = 0 } = params;
+  const adds = params.residual === 1;
   const product: DispatchPlan = {
     spec: plain,
-    params: { M, N, K, epilogue: MatmulEpilogue.store, sliceK: K },
-    tensors: { a: "a", b: "b", residual: "a", out: PLAIN_OUT[fusion] },
+    params: { M, N, K, epilogue: adds ? MatmulEpilogue.addResidual : MatmulEpilogue.store, sliceK: K },
+    tensors: { a: "a", b: "b", residual: adds ? "residual" : "a", out: PLAIN_OUT[fusion] },
   };
   return [product, endOf(fusion, params)];
 }
@@ -81,6 +96,13 @@ function endOf(fusion: MatmulFusion, { M: R = 0, N = 0, T = 0, D = 1, turned = 0
     const Hk = (N - turned) / D;
     const params = { R, T, H: turned / D - Hk, Hk, D, direction: 1 };
     return { spec: rotaryKernel(D), params, tensors: { angles: "angles", qkv: "out" } };
+  }
+  if (fusion === "bias") {
+    return { spec: biasKernels(N).add, params: { R, N }, tensors: { bias: "bias", x: "out" } };
+  }
+  if (fusion === "gelu" || fusion === "gelu_backward") {
+    const spec = geluKernels(N)[fusion === "gelu" ? "forward" : "backward"];
+    return { spec, params: { R, I: N }, tensors: { up: "up", bias: "bias", out: "act", act: "act" } };
   }
   const I = fusion === "swiglu" ? N / 2 : N;
   const { forward, backward } = swigluKernels(I);
@@ -112,7 +134,21 @@ export async function checkFused(gpu: GpuDevice, candidate: FusedCandidate): Pro
 
 function checkCase(fusion: MatmulFusion, { M = 0, N = 0, K = 0, T = 1, D = 1, turned = 0 }: Shape) {
   const [a, b] = [sample(M * K, 1), sample(N * K, 2)];
-  const product = (fusion === "swiglu_backward" ? matmulNN : matmulNT)(wide(a), wide(b), { M, N, K });
+  const product = (fusionLayout(fusion) === "nn" ? matmulNN : matmulNT)(wide(a), wide(b), { M, N, K });
+  const [bias, kept] = [sample(N, 4), sample(M * N, 3)];
+  if (fusion === "bias") {
+    const out = biasForward(product, wide(bias)).map((value, i) => value + kept[i]!);
+    return { inputs: { a, b, bias, residual: kept }, expected: new Map([["out", out]]) };
+  }
+  if (fusion === "gelu") {
+    const act = geluForward(biasForward(product, wide(bias)));
+    return { inputs: { a, b, bias }, expected: new Map([["up", product], ["act", act]]) };
+  }
+  if (fusion === "gelu_backward") {
+    const z = biasForward(wide(kept), wide(bias));
+    const expected = new Map([["up", geluBackward(z, product)], ["act", geluForward(z)]]);
+    return { inputs: { a, b, bias, up: kept }, expected };
+  }
   if (fusion === "rotary") {
     const Hk = (N - turned) / D;
     const out = rotaryForward(product, { T, H: turned / D - Hk, Hk, D, theta: CHECK_THETA });

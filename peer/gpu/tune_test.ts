@@ -14,6 +14,7 @@ import {
   type TuneTools,
   Tuning,
 } from "./tune.ts";
+import type { MatmulFusion } from "./kernels/matmul_fused.ts";
 import type { FusedCandidate, FusedTimes } from "./tune_fused.ts";
 import { decodeTuning, kernelVersion, readTuning, writeTuning } from "./tune_cache.ts";
 import { cutToSize } from "./tune_device.ts";
@@ -197,7 +198,8 @@ Deno.test("tune: what follows a product stays in its kernel unless that is wrong
   const seen: FusedCandidate[] = [];
   const tools = new FakeTools(fastest, () => null, (candidate) => {
     seen.push(candidate);
-    return { fused: 1, apart: { rotary: 0.99, swiglu: 3, swiglu_backward: 0.9 }[candidate.fusion] };
+    const apart: Partial<Record<MatmulFusion, number>> = { rotary: 0.99, swiglu: 3, swiglu_backward: 0.9 };
+    return { fused: 1, apart: apart[candidate.fusion]! };
   });
   const tuning = new Tuning(traits, tools, 1e6);
   assert.ok(await tuning.run([rotary, gated, gradient]));

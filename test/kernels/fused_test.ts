@@ -12,9 +12,13 @@ import {
   MATMUL_FUSIONS,
   type MatmulFusion,
 } from "../../peer/gpu/kernels/matmul_fused.ts";
+import { biasAddSpec } from "../../peer/gpu/kernels/bias.ts";
+import { geluBackwardSpec, geluForwardSpec } from "../../peer/gpu/kernels/gelu.ts";
 import { rotarySpec, rotaryTable } from "../../peer/gpu/kernels/rotary.ts";
 import { swigluBackwardSpec, swigluForwardSpec } from "../../peer/gpu/kernels/swiglu.ts";
 import { canRun } from "../../peer/gpu/pipeline.ts";
+import { biasForward } from "../../shaders/reference/bias.ts";
+import { geluBackward, geluForward } from "../../shaders/reference/gelu.ts";
 import { matmulNN, matmulNT } from "../../shaders/reference/matmul.ts";
 import { rotaryForward } from "../../shaders/reference/rotary.ts";
 import { swigluBackward, swigluForward } from "../../shaders/reference/swiglu.ts";
@@ -44,7 +48,7 @@ interface Case {
   expected: Record<string, Float64Array>;
 }
 
-const WEIGHTS = ["b", "angles"];
+const WEIGHTS = ["b", "angles", "bias"];
 
 function wide(values: Float32Array): Float64Array {
   return Float64Array.from(values);
@@ -83,10 +87,43 @@ function backwardCase([M = 0, I = 0, K = 0]: number[], kept: typeof rounded): Ca
   return { params: { M, N: I, K }, inputs: { a, b, gate_up }, expected };
 }
 
+/** Every second shape has no residual; its binding is then the product's own operand, as a stage has it. */
+function biasCase([M = 0, N = 0, K = 0]: number[], kept: typeof rounded): Case {
+  const [a, b, bias] = [kept(testValues(M * K, 1)), testValues(N * K, 2), testValues(N, 4)];
+  const sums = biasForward(matmulNT(wide(a), wide(b), { M, N, K }), wide(bias));
+  if (M % 2 === 0) {
+    return { params: { M, N, K, residual: 0 }, inputs: { a, b, bias, residual: a }, expected: { out: sums } };
+  }
+  const residual = kept(testValues(M * N, 3));
+  const out = sums.map((value, i) => value + residual[i]!);
+  return { params: { M, N, K, residual: 1 }, inputs: { a, b, bias, residual }, expected: { out } };
+}
+
+function geluCase([M = 0, N = 0, K = 0]: number[], kept: typeof rounded): Case {
+  const [a, b, bias] = [kept(testValues(M * K, 1)), testValues(N * K, 2), testValues(N, 4)];
+  const up = matmulNT(wide(a), wide(b), { M, N, K });
+  const act = geluForward(biasForward(up, wide(bias)));
+  return { params: { M, N, K }, inputs: { a, b, bias }, expected: { up, act } };
+}
+
+function geluBackwardCase([M = 0, N = 0, K = 0]: number[], kept: typeof rounded): Case {
+  const [a, b, bias] = [kept(testValues(M * K, 1)), testValues(K * N, 2), testValues(N, 4)];
+  const up = kept(testValues(M * N, 3).map((value) => value * 4));
+  const z = biasForward(wide(up), wide(bias));
+  const expected = { up: geluBackward(z, matmulNN(wide(a), wide(b), { M, N, K })), act: geluForward(z) };
+  return { params: { M, N, K }, inputs: { a, b, bias, up }, expected };
+}
+
+/** Odd and even numbers of rows. */
+const ROWS = [[1, 4, 4], [4, 12, 8], [67, 36, 12], [10, 68, 36], [133, 8, 4]];
+
 const CASES: Record<MatmulFusion, { shapes: number[][]; make: typeof rotaryCase }> = {
   rotary: { shapes: HEADS, make: rotaryCase },
   swiglu: { shapes: GATES, make: swigluCase },
   swiglu_backward: { shapes: GRADIENTS, make: backwardCase },
+  bias: { shapes: ROWS, make: biasCase },
+  gelu: { shapes: GRADIENTS, make: geluCase },
+  gelu_backward: { shapes: GRADIENTS, make: geluBackwardCase },
 };
 
 /** f32: sums in order, then what swiglu and rotary add. In halves each value is rounded once, at its store. */
@@ -149,10 +186,11 @@ for (const fusion of MATMUL_FUSIONS) {
 async function productOf(member: MatmulMember, fusion: MatmulFusion, { params, inputs }: Case) {
   const { M = 0, N = 0, K = 0 } = params;
   const spec = memberSpec(member, fusionLayout(fusion), { M, N, K })!;
-  const { a, b } = inputs;
+  const { a, b, residual = a } = inputs;
+  const epilogue = params.residual === 1 ? MatmulEpilogue.addResidual : MatmulEpilogue.store;
   const { out } = await runKernel(gpu, spec, {
-    params: { M, N, K, epilogue: MatmulEpilogue.store, sliceK: K },
-    inputs: { a: a!, b: b!, residual: a! },
+    params: { M, N, K, epilogue, sliceK: K },
+    inputs: { a: a!, b: b!, residual: residual! },
     outputs: { out: M * N },
   });
   return out!;
@@ -168,6 +206,21 @@ async function composed(member: MatmulMember, fusion: MatmulFusion, made: Case) 
     const params = { R, T, H, Hk, D, direction: 1 };
     const { qkv } = await runKernel(gpu, rotarySpec, { params, inputs, outputs: { qkv: R * N } });
     return { out: qkv! };
+  }
+  const { bias, up } = made.inputs;
+  if (fusion === "bias") {
+    const run = { params: { R, N }, inputs: { bias: bias!, x: out }, outputs: { x: R * N } };
+    return { out: (await runKernel(gpu, biasAddSpec, run)).x! };
+  }
+  if (fusion === "gelu") {
+    const run = { params: { R, I: N }, inputs: { bias: bias!, up: out }, outputs: { out: R * N } };
+    return { up: out, act: (await runKernel(gpu, geluForwardSpec, run)).out! };
+  }
+  if (fusion === "gelu_backward") {
+    const inputs = { bias: bias!, up: up!, act: out };
+    return await runKernel(gpu, geluBackwardSpec, {
+      ...{ params: { R, I: N }, inputs, outputs: { up: R * N, act: R * N } },
+    });
   }
   if (fusion === "swiglu") {
     const run = { params: { R, I: N / 2 }, inputs: { gate_up: out }, outputs: { out: R * N / 2 } };

@@ -14,9 +14,10 @@ import {
 
 /**
  * rotary: rows of packed heads, of which queries and keys are rotated. swiglu: gate and up, and the activation of both.
- * swiglu_backward: the gradient of an activation, taken on to those of gate and up.
+ * swiglu_backward: the gradient of an activation, taken on to those of gate and up. bias: a bias added to every row, and a
+ * residual if `residual` is 1. gelu, gelu_backward: the same as swiglu's, for GELU with its bias.
  */
-export type MatmulFusion = "rotary" | "swiglu" | "swiglu_backward";
+export type MatmulFusion = "rotary" | "swiglu" | "swiglu_backward" | "bias" | "gelu" | "gelu_backward";
 
 interface Fusion extends Pick<MemberTexts, "bindings" | "params"> {
   layout: MatmulLayout;
@@ -47,6 +48,21 @@ const FUSIONS: Readonly<Record<MatmulFusion, Fusion>> = {
   swiglu_backward: {
     ...{ layout: "nn", operands: FOURS },
     bindings: bindings(["a", "b"], ["gate_up", "act"]),
+    params: u32Params("M", "N", "K"),
+  },
+  bias: {
+    ...{ layout: "nt", operands: FOURS },
+    bindings: bindings(["a", "b", "bias", "residual"], ["out"]),
+    params: u32Params("M", "N", "K", "residual"),
+  },
+  gelu: {
+    ...{ layout: "nt", operands: FOURS },
+    bindings: bindings(["a", "b", "bias"], ["up", "act"]),
+    params: u32Params("M", "N", "K"),
+  },
+  gelu_backward: {
+    ...{ layout: "nn", operands: FOURS },
+    bindings: bindings(["a", "b", "bias"], ["up", "act"]),
     params: u32Params("M", "N", "K"),
   },
 };
@@ -92,5 +108,6 @@ export function fusedSpec(
 /** What a kernel does besides its product; undefined if nothing. */
 export function fusionOf({ name }: KernelSpec): MatmulFusion | undefined {
   // The longest name first: one begins with another.
-  return MATMUL_FUSIONS.toReversed().find((fusion) => name.includes(`_${fusion}_`));
+  const longestFirst = MATMUL_FUSIONS.toSorted((a, b) => b.length - a.length);
+  return longestFirst.find((fusion) => name.includes(`_${fusion}_`));
 }

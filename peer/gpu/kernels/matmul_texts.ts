@@ -1,6 +1,9 @@
 // The WGSL that matrix products are linked from: loads by layout and access, operands by how they are stored, stores by
 // epilogue, loops by tile. Only texts; which of them make up a kernel is said in matmul_family.ts and matmul_fused.ts.
+import bias from "../../../shaders/lib/matmul_bias.wgsl" with { type: "text" };
 import floats from "../../../shaders/lib/matmul_floats.wgsl" with { type: "text" };
+import gelu from "../../../shaders/lib/matmul_gelu.wgsl" with { type: "text" };
+import geluBackward from "../../../shaders/lib/matmul_gelu_backward.wgsl" with { type: "text" };
 import halves from "../../../shaders/lib/matmul_halves.wgsl" with { type: "text" };
 import halvesBoth from "../../../shaders/lib/matmul_halves_both.wgsl" with { type: "text" };
 import halvesIn from "../../../shaders/lib/matmul_halves_in.wgsl" with { type: "text" };
@@ -27,7 +30,10 @@ import wide from "../../../shaders/lib/matmul_wide.wgsl" with { type: "text" };
 
 /** For the linker's library, by path. */
 export const matmulTexts: Readonly<Record<string, string>> = {
+  "lib/matmul_bias.wgsl": bias,
   "lib/matmul_floats.wgsl": floats,
+  "lib/matmul_gelu.wgsl": gelu,
+  "lib/matmul_gelu_backward.wgsl": geluBackward,
   "lib/matmul_halves.wgsl": halves,
   "lib/matmul_halves_both.wgsl": halvesBoth,
   "lib/matmul_halves_in.wgsl": halvesIn,
