@@ -7,10 +7,10 @@ import { measurePeer } from "./measure.ts";
 import { readConfig } from "./model/config.ts";
 import { specOf } from "./model/layout.ts";
 
-const shape = { n_layer: 1, n_head: 1, n_kv_head: 1, n_embd: 4, n_inner: 4, block_size: 2, batch_size: 1 };
+const shape = { n_layer: 1, n_head: 1, n_kv_head: 1, n_embd: 8, n_inner: 8, block_size: 2, batch_size: 2 };
 
-async function measured(optimizer: "auto" | "exact", able: boolean) {
-  const config = readConfig({ ...shape, optimizer });
+async function measured(optimizer: "auto" | "exact", able: boolean, dtype: "f32" | "f16" = "f32") {
+  const config = readConfig({ ...shape, optimizer, dtype });
   const asked: StageBuild[] = [];
   const result = await measurePeer(
     (build) => {
@@ -21,7 +21,11 @@ async function measured(optimizer: "auto" | "exact", able: boolean) {
     config,
     specOf(config, 5),
   );
-  assert.equal(asked.length, 1, "one engine is built and measured");
+  assert.deepEqual(
+    asked.map((build) => build.dtype),
+    [dtype],
+    "one engine is built and measured, as the run keeps activations",
+  );
   assert.ok(result.blockMs >= 0 && result.blockMs < Infinity);
   const { forward, backward, weightGrad } = result.opMs;
   assert.ok(Math.min(forward, backward, weightGrad) > 0);
@@ -33,4 +37,8 @@ Deno.test("measure: an engine with an optimizer is told of, where the run may us
   assert.equal(await measured("auto", true), true);
   assert.equal(await measured("auto", false), false);
   assert.equal(await measured("exact", true), false);
+});
+
+Deno.test("measure: a run in halves is measured in halves", async () => {
+  await measured("exact", false, "f16");
 });

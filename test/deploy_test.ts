@@ -64,6 +64,10 @@ Deno.test("deploy: container and service have no more rights than a coordinator 
   for (const line of [...promised, "PrivateDevices=yes", "CapabilityBoundingSet=", "UMask=0077"]) {
     assert.match(service, new RegExp(`^${line}$`, "m"));
   }
+  // Without any of these three the service does not start: tried under systemd 252.
+  assert.match(service, /^SystemCallFilter=@system-service @pkey$/m);
+  assert.match(service, /^RestrictAddressFamilies=.* AF_NETLINK$/m);
+  assert.match(service, /^Environment=DENO_DIR=\/var\/cache\/shoal$/m);
 });
 
 Deno.test("deploy: the relay server lets nobody into private networks", () => {
