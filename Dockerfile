@@ -12,6 +12,8 @@ RUN node --input-type=module -e "import { install } from './coordinator/cli/inst
   && mkdir /runs && chown node:node /runs
 
 USER node
+# The image may be read-only; Deno's own notes are of no worth to the next start.
+ENV DENO_DIR=/tmp/deno
 VOLUME /runs
 EXPOSE 8080
 # A stop asks for a clean end: the run's log is synced at every commit anyway.

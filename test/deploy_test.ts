@@ -38,6 +38,35 @@ Deno.test("deploy: every place starts the coordinator with flags that it has", (
   }
 });
 
+Deno.test("deploy: one run becomes several by a file beside each, which changes nothing that is restricted", () => {
+  const verb = verbNamed("coordinator");
+  const dropIn = read("docs/deploy/shoal-runs.conf"), override = read("docs/deploy/compose.runs.yaml");
+  const unit = /^ExecStart=(\/.*)$/m.exec(dropIn)![1]!;
+  const compose = override.replace(/\$\{SHOAL_DOMAIN:[^}]*\}/g, "train.example.org");
+  for (const [where, text] of [["service", unit], ["compose", compose]] as const) {
+    const { flags, config } = parseVerb(verb, coordinatorFlags(text));
+    assert.deepEqual([flags.port, config], ["8080", {}], where);
+    assert.ok(flags.runs_dir?.startsWith("/"), where);
+    for (const single of ["out_dir", "or_resume", "name"]) assert.equal(flags[single], undefined, where);
+    assert.match(flags.config!, /runs\.json$/);
+  }
+  // systemd adds to a list of commands unless it is emptied first.
+  assert.match(dropIn, /^ExecStart=\nExecStart=\//m);
+  const keys = [...dropIn.matchAll(/^(\w+)=/gm)].map((match) => match[1]!);
+  assert.deepEqual([...new Set(keys)].sort(), ["ExecStart", "TimeoutStopSec"]);
+  for (const line of ["read_only", "cap_drop", "security_opt", "user"]) {
+    assert.ok(!override.includes(line), line);
+  }
+  for (
+    const seconds of [/^TimeoutStopSec=(\d+)$/m.exec(dropIn), /stop_grace_period: (\d+)s/.exec(override)]
+  ) {
+    assert.ok(Number(seconds?.[1]) > 60, "the last checkpoints would be cut off");
+  }
+  const config = readConfig(JSON.parse(read("docs/deploy/runs.json")));
+  assert.equal(config.iceServers.length, 2);
+  assert.match(override, /- \.\/docs\/deploy\/runs\.json:\/config\/runs\.json:ro/);
+});
+
 Deno.test("deploy: the example configuration is one, and the files that compose mounts are there", () => {
   const config = readConfig(JSON.parse(read("docs/deploy/run.json")));
   assert.equal(config.iceServers.length, 2);
@@ -59,6 +88,8 @@ Deno.test("deploy: container and service have no more rights than a coordinator 
   }
   const image = read("Dockerfile");
   assert.ok(image.indexOf("USER node") > image.indexOf("npm ci"), "it runs as root");
+  assert.match(image, /^ENV DENO_DIR=\/tmp\/deno$/m);
+  assert.ok(compose.includes("tmpfs: [/tmp]"), "Deno could not write there");
   const service = read("docs/deploy/shoal.service");
   const promised = ["DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes"];
   for (const line of [...promised, "PrivateDevices=yes", "CapabilityBoundingSet=", "UMask=0077"]) {
