@@ -35,6 +35,7 @@ const needs = {
   import: { browser: false, vulkan: false, pages: false },
   eval: { browser: false, vulkan: false, pages: false },
   serve: { browser: false, vulkan: false, pages: false },
+  corpus: { browser: false, vulkan: false, pages: false },
   export: { browser: false, vulkan: false, pages: false },
   doctor: { browser: false, vulkan: false, pages: false },
 };

@@ -2,18 +2,22 @@
 // nothing itself. The links it returns carry the tokens in the fragment, which browsers do not send.
 import { join } from "node:path";
 import { createApp } from "./http/app.ts";
+import { baseList, type OpenBase } from "./http/base.ts";
 import { Door } from "./http/door.ts";
 import { linkBase } from "./http/links.ts";
 import { Sockets } from "./http/sockets.ts";
+import { LiveTexts } from "./http/live_texts.ts";
 import { TextService } from "./http/text_service.ts";
 import { Shell, type ShellOptions } from "./shell.ts";
 import type { CoordinatorEventLine } from "./core/run_state.ts";
-import { loadCorpus, type LoadedCorpus, type LoadOptions } from "./store/corpus.ts";
+import { type LoadOptions, openCorpus, type ServedCorpus, vocabularyHash } from "./store/corpus.ts";
 import type { PrepareProgress } from "./corpora/prepare.ts";
+import type { OpenOptions } from "./corpora/prepared.ts";
 import { type Access, readAccess, writeAccess } from "./store/access.ts";
 import { EventLog } from "./store/event_log.ts";
 import { checkpointStates, listCheckpoints } from "./store/checkpoint_list.ts";
 import { readCheckpoint, readTokenizer } from "./store/checkpoints.ts";
+import { BaseFile } from "./store/base.ts";
 import { RunLog } from "./store/run_log.ts";
 import { checkCorpus } from "../peer/model/config.ts";
 import { specOf } from "../peer/model/layout.ts";
@@ -41,6 +45,10 @@ export interface CoordinatorOptions {
   publicUrl?: string;
   /** Where prepared texts are kept, and looked for; absent: in the run's folder. */
   corporaDir?: string;
+  /** Where peers may fetch the base of adapters from, besides the coordinator: its file or folder. */
+  baseUrl?: string;
+  /** From which size on a text is served in pages, and how large they are; tests take less. */
+  paging?: OpenOptions;
   /** While a text is cut into tokens. */
   onCorpus?(progress: PrepareProgress): void;
   onEvent(event: CoordinatorEventLine): void;
@@ -116,7 +124,8 @@ export async function openRun(options: OpenRunOptions, { base, mount }: Placemen
     outDir: options.outDir,
     onEvent: options.onEvent,
     ...(options.onFailure === undefined ? {} : { onFailure: options.onFailure }),
-    sample: (files, signal) => sampleText({ files, ...start, config: options.config, signal }),
+    sample: (files, signal) =>
+      sampleText({ files, ...start, config: options.config, runDir: options.outDir, signal }),
   };
   const shell = new Shell(shellOptions);
   shell.checkpoints.push(...await listCheckpoints(options.outDir));
@@ -129,10 +138,24 @@ export async function openRun(options: OpenRunOptions, { base, mount }: Placemen
   const joinLink = (token = joinToken) => `${base()}/#${token}`;
   const adminLink = () => `${base()}/admin#${adminToken}`;
   const texts = new TextService(openTextWorker);
+  const live = new LiveTexts(shell);
   const place = mount === undefined ? {} : { mount };
-  const app = createApp({ ...options, ...place, shell, sockets, door, adminToken, joinLink, texts });
+  const frozen = start.base === null ? {} : { base: start.base };
+  const app = createApp({
+    ...options,
+    ...place,
+    ...frozen,
+    shell,
+    sockets,
+    door,
+    adminToken,
+    joinLink,
+    texts,
+    live,
+  });
   const close = async (reason: string) => {
     texts.close();
+    live.close();
     await shell.close(reason);
   };
   const isPublic = () => door.invites.open;
@@ -148,7 +171,8 @@ export function openTextWorker(): Worker {
 function openLogs(options: OpenRunOptions, start: Prepared): { log: EventLog; runLog: RunLog } {
   const { outDir, config, restore } = options;
   const { spec, corpus, resume } = start;
-  const begin = { config, spec, corpusHash: corpus.hash, committed: resume?.step ?? 0 };
+  const vocabHash = vocabularyHash(corpus);
+  const begin = { config, spec, corpusHash: corpus.hash, vocabHash, committed: resume?.step ?? 0 };
   const runLog = restore ? RunLog.reopen(outDir) : RunLog.create(outDir, begin);
   try {
     const { run } = runLog;
@@ -156,6 +180,12 @@ function openLogs(options: OpenRunOptions, start: Prepared): { log: EventLog; ru
       throw new ShoalError(
         "bad-corpus",
         `the text of ${config.dataset} is not the one that the run began with`,
+      );
+    }
+    if (run.vocabHash !== undefined && run.vocabHash !== vocabHash) {
+      throw new ShoalError(
+        "bad-corpus",
+        `the tokens of ${config.dataset} do not stand for what they did when the run began; put its file and tokenizer back`,
       );
     }
     return { log: new EventLog(outDir), runLog };
@@ -198,46 +228,65 @@ export function serve(options: { host: string; port: number }, lastPort: number,
 }
 
 interface Prepared {
-  corpus: LoadedCorpus;
+  corpus: ServedCorpus;
   spec: ModelSpec;
+  /** What adapters belong to; null where the model itself is trained. */
+  base: OpenBase | null;
   resume?: NonNullable<ShellOptions["resume"]>;
 }
 
 async function prepare(options: OpenRunOptions): Promise<Prepared> {
   const { config, resumeFrom } = options;
   if (resumeFrom === undefined) {
-    const corpus = await loadCorpus(config.dataset, undefined, null, corpusOptions(options));
+    const corpus = await openCorpus(config.dataset, undefined, null, corpusOptions(options));
     checkCorpus(config, corpus.tokens.length);
-    return { corpus, spec: specOf(config, corpus.vocab.length) };
+    const spec = specOf(config, corpus.vocab.length);
+    return { corpus, spec, base: await baseOf(options, spec) };
   }
   const checkpoint = await readCheckpoint(resumeFrom);
   const { manifest } = checkpoint;
   const tokenizer = await readTokenizer(resumeFrom, manifest);
-  const corpus = await loadCorpus(config.dataset, manifest.vocab, tokenizer, corpusOptions(options));
+  const corpus = await openCorpus(config.dataset, manifest.vocab, tokenizer, corpusOptions(options));
   checkCorpus(config, corpus.tokens.length);
   const spec = specOf(config, manifest.vocab.length);
   if (JSON.stringify(spec) !== JSON.stringify(manifest.spec)) {
     throw new ShoalError(
       "bad-config",
-      "the model's shape differs from the checkpoint's; leave out the shape flags",
+      "the model's shape or adapters differ from the checkpoint's; leave out their flags, or begin a new run with --init_from",
     );
   }
-  return { corpus, spec, resume: { step: manifest.step, files: checkpointStates(checkpoint) } };
+  const base = await baseOf(options, spec);
+  return { corpus, spec, base, resume: { step: manifest.step, files: checkpointStates(checkpoint) } };
 }
 
-function corpusOptions({ config, corporaDir, onCorpus, outDir }: OpenRunOptions): LoadOptions {
+/** @throws {ShoalError} bad-config if there is nothing that adapters could stand beside; bad-checkpoint */
+async function baseOf({ outDir, baseUrl }: OpenRunOptions, spec: ModelSpec): Promise<OpenBase | null> {
+  if (spec.lora === undefined) return null;
+  if (spec.lora.base !== undefined) {
+    const file = await BaseFile.open(outDir, spec);
+    return { file, list: baseList(file, baseUrl) };
+  }
+  throw new ShoalError(
+    "bad-config",
+    'lora_rank trains adapters of a model that is there already: begin with "shoal import" and --lora_rank, or with --init_from',
+  );
+}
+
+function corpusOptions({ config, corporaDir, onCorpus, outDir, paging }: OpenRunOptions): LoadOptions {
   const { tokenizer, column, vocab_multiple: multiple } = config;
   const folder = corporaDir ?? join(outDir, "corpora");
   const accept = (tokens: number) => checkCorpus(config, tokens);
   const progress = onCorpus === undefined ? {} : { onProgress: onCorpus };
-  return { tokenizer, column, multiple, folder, accept, ...progress };
+  return { tokenizer, column, multiple, folder, accept, ...progress, ...paging };
 }
 
 interface SampleJob {
   files: Uint8Array[];
   spec: ModelSpec;
-  corpus: LoadedCorpus;
+  corpus: ServedCorpus;
   config: RunConfig;
+  /** Where adapters have their base. */
+  runDir: string;
   signal: AbortSignal;
 }
 
@@ -245,7 +294,7 @@ interface SampleJob {
 const NEWLINES = ["\n", "\u010a", "<0x0A>"];
 
 /** Writes a sample in a worker, so that heartbeats and commits never wait for it. */
-async function sampleText({ files, spec, corpus, config, signal }: SampleJob): Promise<string> {
+async function sampleText({ files, spec, corpus, config, runDir, signal }: SampleJob): Promise<string> {
   const worker = new Worker(new URL("./cli/sample_worker.ts", import.meta.url), { type: "module" });
   const limit = AbortSignal.any([signal, AbortSignal.timeout(SAMPLE_MS)]);
   try {
@@ -259,7 +308,8 @@ async function sampleText({ files, spec, corpus, config, signal }: SampleJob): P
         reject(new Error(event.message));
       };
       const newline = Math.max(0, ...NEWLINES.map((name) => corpus.vocab.indexOf(name)));
-      worker.postMessage({ files, spec, prompt: [newline], count: config.sample_chars, seed: config.seed });
+      const { sample_chars: count, seed } = config;
+      worker.postMessage({ files, spec, runDir, prompt: [newline], count, seed });
     });
   } finally {
     worker.terminate();

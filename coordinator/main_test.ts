@@ -17,6 +17,7 @@ import {
 } from "../peer/wire/control.ts";
 import { type ErrorCode, ShoalError } from "../peer/wire/errors.ts";
 import { type Coordinator, startCoordinator } from "./main.ts";
+import { lookAtRunLog, RunLog } from "./store/run_log.ts";
 
 const CONFIG = {
   ...{
@@ -307,6 +308,33 @@ Deno.test("coordinator: what cannot be trained fails before a folder or a port i
       assert.deepEqual(error.left, ["dist", "secret.txt", "text.txt"], "a run's folder was made");
       return true;
     });
+  }
+});
+
+Deno.test("coordinator: a run goes on with its text alone, also if another one has the same numbers; an old log tells no words", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "shoal-main-" });
+  const text = join(folder, "text.txt"), outDir = join(folder, "run");
+  const open = async (restore: boolean) => {
+    const coordinator = await startCoordinator({
+      ...{ config: readConfig({ ...CONFIG, dataset: text }), host: "127.0.0.1", port: 0, outDir, restore },
+      ...{ operator: "the test", runName: "test", webRoot: folder, onEvent: () => {} },
+    });
+    await coordinator.stop("the test goes on");
+  };
+  try {
+    await Deno.writeTextFile(text, "abcab".repeat(40));
+    await open(false);
+    await open(true);
+    await Deno.writeTextFile(text, "abcba".repeat(40));
+    await assert.rejects(open(true), /is not the one that the run began with/);
+    await Deno.writeTextFile(text, "xyzxy".repeat(40));
+    await assert.rejects(open(true), /do not stand for what they did/);
+    const { config, spec, corpusHash, committed, vocabHash } = lookAtRunLog(outDir)!.run;
+    assert.match(vocabHash ?? "", /^[0-9a-f]{64}$/);
+    RunLog.create(outDir, { config, spec, corpusHash, committed }).close();
+    await open(true);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
   }
 });
 

@@ -2,10 +2,11 @@
 // nothing about the protocol itself. State files live in memory here until a checkpoint writes them.
 import { RunCore } from "./core/run_core.ts";
 import type { CoordinatorEventLine } from "./core/run_state.ts";
+import type { TextTold } from "./core/text_state.ts";
 import { groupStatus, statusOf } from "./core/status.ts";
 import { type Identity, membersOf, recordEffect, type ShellEffect } from "./durable.ts";
 import { EventQueue, type ShellEvent, type TimedEvent } from "./event_queue.ts";
-import type { LoadedCorpus } from "./store/corpus.ts";
+import type { ServedCorpus } from "./store/corpus.ts";
 import { listCheckpoints } from "./store/checkpoint_list.ts";
 import type { EventLog } from "./store/event_log.ts";
 import {
@@ -48,7 +49,7 @@ export interface Connection {
 export interface ShellOptions {
   config: RunConfig;
   spec: ModelSpec;
-  corpus: LoadedCorpus;
+  corpus: ServedCorpus;
   log: EventLog;
   /** Without one the run is not kept: a restarted coordinator then knows nothing of it. */
   runLog?: RunLog;
@@ -73,6 +74,8 @@ export class Shell {
   /** Of every peer that was welcomed and is not gone. */
   readonly identities = new Map<string, Identity>();
   readonly disk: DiskWatch;
+  /** Hears what comes of texts that peers write. */
+  onText: (id: number, told: TextTold) => void = () => {};
   #queue = new EventQueue();
   #effects: ShellEffect[] = [];
   #running = false;
@@ -286,6 +289,8 @@ export class Shell {
         this.#saving = true;
         this.#writing = this.#writing.then(() => this.#save(effect.source));
         return;
+      case "text":
+        return this.onText(effect.id, effect.told);
       case "sample":
         this.#sampling = this.#sampling.then(() => this.#sample(effect.source));
         return;

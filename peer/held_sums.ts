@@ -14,6 +14,7 @@ import { EMBEDDING_NAME } from "./model/layout.ts";
 import { assert } from "./wire/errors.ts";
 import type { FrameHeader } from "./wire/frame.ts";
 import type { RunConfig } from "./wire/run.ts";
+import { isTiedModel } from "./wire/view.ts";
 
 type SumJob<T extends Job["job"]> = Job & { job: T };
 
@@ -143,7 +144,7 @@ export function logBytes({ log }: Held): number {
 }
 
 function isTiedEnd({ plan }: Held, config: RunConfig): boolean {
-  return config.tie_word_embeddings && plan.embed !== plan.head;
+  return isTiedModel(config) && plan.embed !== plan.head;
 }
 
 function tiedRange(held: Held): [number, number] {

@@ -1,6 +1,7 @@
 // What a peer holds and computes: for each of its stage instances the exact state, the engine, and the payloads of open
 // rounds. It does what the core's jobs say, in order, and decides nothing about the protocol. No clock, no sockets; state
 // files come through a function it is given. What must stay true: the state changes only in "load" and "apply".
+import { batchOf, expectRound } from "./batches.ts";
 import { checkEncoded } from "./codec/codec.ts";
 import type { FrameOut, Job, JobResult } from "./core/peer_state.ts";
 import { addInto, checkPart } from "./exact/accumulate.ts";
@@ -40,7 +41,6 @@ import {
   tiedSize,
 } from "./held_sums.ts";
 import { adoptInstance, buildOf, type HolderOptions, instanceKey, loadInstance } from "./load.ts";
-import { batchOffsets, sliceBatch } from "./model/data.ts";
 import { EMBEDDING_NAME, findTensor } from "./model/layout.ts";
 import { learningRates } from "./model/schedule.ts";
 import { DELAYED_BYTES_PER_PARAM, EXACT_BYTES_PER_PARAM } from "./model/stage_memory.ts";
@@ -115,6 +115,7 @@ export class Holder {
     // An evaluation that begins anew, under another view, owes nobody what was sent before.
     if (pass === "eval") held.outbox.clear();
     if (pass === "train") beginSum(held, step);
+    expectRound(this.#options, held.plan, { self: this.#options.self, pass, step });
   }
 
   /** A fetched state, to be adopted by the job that follows. */
@@ -128,6 +129,7 @@ export class Holder {
     if (held !== undefined) destroyEngines(held);
     this.#held.delete(stage);
     this.#offers.delete(stage);
+    this.#options.onHeld?.([...this.#held.values()].map(({ plan }) => plan));
   }
 
   /** Bytes kept for others: sent boundary tensors until their step is committed, and the log of totals. */
@@ -257,6 +259,7 @@ export class Holder {
       const request = { plan, view: job.view, source: job.source, reuse, before };
       this.#held.set(plan.index, await loadInstance(this.#options, request));
     }
+    this.#options.onHeld?.(wanted);
     return {};
   }
 
@@ -289,7 +292,8 @@ export class Holder {
     const { plan } = held;
     const key = frameKey({ ...job, kind: "activation", which: job.microBatch });
     const order = roundOrder(job.pass, job.step);
-    const batch = plan.embed || plan.head ? this.#batch(job) : null;
+    const asked = plan.embed || plan.head ? batchOf(this.#options, job) : null;
+    const batch = asked instanceof Promise ? await asked : asked;
     const input = {
       ...(plan.embed && batch !== null ? { tokens: batch.tokens } : {}),
       ...(plan.head && batch !== null ? { targets: batch.targets } : {}),
@@ -318,15 +322,6 @@ export class Holder {
     assert(value !== undefined && !(value instanceof Int32Array), `payload ${key} is not here`);
     held.inbox.delete(key);
     return value;
-  }
-
-  #batch(job: OpJob) {
-    const { config, spec, corpus } = this.#options;
-    const split = job.pass === "train" ? "train" as const : "val" as const;
-    const shape = { split, tokens: corpus.length, blockSize: spec.block_size, batchSize: config.batch_size };
-    // Every evaluation reads the same micro-batches, so that its losses compare.
-    const step = job.pass === "train" ? job.step : 0;
-    return sliceBatch(corpus, batchOffsets(config.seed, step, job.microBatch, shape), spec.block_size);
   }
 
   async #engine(job: Job & { job: "engine" }): Promise<JobResult> {

@@ -58,3 +58,18 @@ Deno.test("holder: an evaluation that begins anew with every amended view keeps 
   assert.equal(held!.outbox.size, 0);
   holder.unload();
 });
+
+Deno.test("holder: says which stages are held whenever that has changed, so that nothing frozen outlives them", async () => {
+  const told: number[][] = [];
+  const holder = new Holder({
+    ...{ self: "a", config: CONFIG, spec: SPEC, corpus: Uint8Array.from({ length: 60 }, () => 0) },
+    createEngine: (build) => Promise.resolve(createCpuEngine(build)),
+    fetchState: () => assert.fail("nothing is to be fetched"),
+    onHeld: (stages) => void told.push(stages.map(({ index }) => index)),
+  });
+  await holder.run({ job: "load", cut: 1, view: viewOf(1), source: null, stages: [0, 1] });
+  holder.release(0);
+  await holder.run({ job: "load", cut: 2, view: { ...viewOf(2), cut: 2 }, source: null, stages: [1] });
+  assert.deepEqual(told, [[0, 1], [1], [1]]);
+  holder.unload();
+});

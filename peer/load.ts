@@ -6,7 +6,7 @@ import { stateHash } from "./exact/hash.ts";
 import { createState, type StageState } from "./exact/state.ts";
 import { emptySums, type Held } from "./held.ts";
 import { buildEngines, loadEngines } from "./held_engines.ts";
-import type { Corpus } from "./model/data.ts";
+import type { Corpus, TokenSource } from "./model/data.ts";
 import { initParams } from "./model/init.ts";
 import { stageLayout } from "./model/layout.ts";
 import { decodeSafetensors, type TensorMap } from "./model/safetensors.ts";
@@ -21,9 +21,12 @@ export interface HolderOptions {
   self: string;
   config: RunConfig;
   spec: ModelSpec;
-  corpus: Corpus;
+  /** All tokens, or where they are asked for. */
+  corpus: Corpus | TokenSource;
   createEngine(build: StageBuild): Promise<StageEngine>;
   fetchState(step: number, file: StateFile): Promise<Uint8Array>;
+  /** Told which stages are held, whenever that has changed. */
+  onHeld?(stages: readonly StagePlan[]): void;
 }
 
 export interface LoadRequest {

@@ -1,6 +1,7 @@
 // Admission: how long one block takes on this peer, measured with the run's own shapes before it gets any work.
-import type { StageBuild, StageEngine } from "./engine/engine.ts";
+import { type CreateEngine, stageBase, withLora } from "./engine/lora.ts";
 import { initParams } from "./model/init.ts";
+import { baseSpec } from "./model/layout.ts";
 import { encodeTensor } from "./codec/codec.ts";
 import type { OpMs } from "./wire/measures.ts";
 import type { ModelSpec, RunConfig } from "./wire/run.ts";
@@ -11,7 +12,9 @@ const PASSES = 3;
 const PATIENCE_MS = 1_000;
 
 /** What a block's time depends on, beside the model's shapes. */
-export type MeasureConfig = Pick<RunConfig, "batch_size" | "codec_forward" | "codec_backward" | "seed">;
+export type MeasureConfig =
+  & Pick<RunConfig, "batch_size" | "codec_forward" | "codec_backward" | "seed">
+  & Partial<Pick<RunConfig, "dtype">>;
 
 /** Milliseconds of one layer for one micro-batch. */
 export interface BlockTimes {
@@ -22,13 +25,14 @@ export interface BlockTimes {
 
 /** Milliseconds of F, B and W of one layer for one micro-batch. */
 export async function measureBlock(
-  createEngine: (build: StageBuild) => Promise<StageEngine>,
+  createEngine: CreateEngine,
   config: MeasureConfig,
   spec: ModelSpec,
 ): Promise<BlockTimes> {
   const stage = { index: 1, firstLayer: 0, endLayer: 1, embed: false, head: false };
   const codecs = { codecForward: config.codec_forward, codecBackward: config.codec_backward };
-  const engine = await createEngine({ spec, stage, batchSize: config.batch_size, slots: 1, ...codecs });
+  const { batch_size: batchSize, dtype = "f32" } = config;
+  const engine = await createEngine({ spec, stage, batchSize, slots: 1, dtype, ...codecs });
   try {
     await engine.load(initParams(spec, stage, config.seed));
     const rows = config.batch_size * spec.block_size;
@@ -61,15 +65,20 @@ async function timed(operation: () => Promise<unknown>): Promise<number> {
 
 /** What a peer tells of itself when it joins. */
 export async function measurePeer(
-  createEngine: (build: StageBuild) => Promise<StageEngine>,
+  createEngine: CreateEngine,
   config: RunConfig,
   spec: ModelSpec,
 ): Promise<BlockTimes & { gpuOptimizer: boolean }> {
+  // What adapters stand beside is fetched once it is known which layers are this peer's; any weights take as long.
+  const create = withLora(
+    createEngine,
+    (build) => stageBase(build, initParams(baseSpec(spec), build.stage, config.seed)),
+  );
   let gpuOptimizer = false;
   const optimizer = config.optimizer === "auto" ? "gpu" as const : "exact" as const;
   const block = await measureBlock(
     async (build) => {
-      const engine = await createEngine({ ...build, optimizer });
+      const engine = await create({ ...build, optimizer });
       gpuOptimizer = engine.optimizer !== undefined;
       return engine;
     },

@@ -1,9 +1,16 @@
 // What a peer fetches from the coordinator and brings to it over HTTP: the corpus and stages' states. Proves with its ticket who
 // it is; a request that a restarting coordinator cut off is made again. It decides nothing about what is fetched.
+import { PeerBase } from "./base.ts";
+import { type CreateEngine, withLora } from "./engine/lora.ts";
 import type { Gate } from "./limits.ts";
-import { type Corpus, corpusView } from "./model/data.ts";
-import type { StateFile, Welcome } from "./wire/control.ts";
+import type { HolderOptions } from "./load.ts";
+import { type Corpus, corpusView, type TokenSource } from "./model/data.ts";
+import { mergeLora } from "./model/lora.ts";
+import { TokenPages } from "./token_pages.ts";
+import type { AnnouncedCorpus, StateFile, Welcome } from "./wire/control.ts";
 import { assert, ShoalError } from "./wire/errors.ts";
+import type { ModelSpec } from "./wire/run.ts";
+import type { WeightsOf } from "./writer.ts";
 
 /** Uploads of a snapshot are tried again this often; a departure meanwhile costs steps, not correctness. */
 const UPLOAD_TRIES = 3;
@@ -51,6 +58,21 @@ export class Requests {
     return new Uint8Array(await this.read(await this.fetch(`/api/state/${step}/${stage}/${hash}`)));
   }
 
+  /** Bytes of what lies there, from the first to before the second. @throws {ShoalError} bad-state */
+  async range(
+    path: string,
+    { begin, end }: { begin: number; end: number },
+  ): Promise<Uint8Array<ArrayBuffer>> {
+    const response = await this.fetch(path, { headers: { range: `bytes=${begin}-${end - 1}` } });
+    const said = response.headers.get("content-range") ?? "";
+    if (response.status === 206 && said.startsWith(`bytes ${begin}-${end - 1}/`)) {
+      return new Uint8Array(await this.read(response));
+    }
+    await response.body?.cancel();
+    const remedy = "let what stands before the coordinator pass byte ranges on";
+    throw new ShoalError("bad-state", `${path} answered with another part than was asked for; ${remedy}`);
+  }
+
   /** The body of an answer. */
   async read(response: Response): Promise<ArrayBuffer> {
     return await (this.#options.gate?.read(response) ?? response.arrayBuffer());
@@ -88,15 +110,55 @@ export class Requests {
   }
 }
 
-/** The training text as tokens. @throws {ShoalError} bad-corpus if it is not the one that was announced */
-export async function fetchCorpus(requests: Requests, announced: Welcome["corpus"]): Promise<Corpus> {
-  const { hash, bytesPerToken, tokens } = announced;
-  const response = await requests.fetch("/api/corpus");
-  const bytes = await requests.read(response);
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  const found = [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-  if (found !== hash || bytes.byteLength !== tokens * bytesPerToken) {
+/** Where a holder gets states, and what its engines stand beside: with adapters the base of its stages, and no more of it. */
+export function sourcesOf(
+  requests: Requests,
+  spec: ModelSpec,
+  createEngine: CreateEngine,
+): Pick<HolderOptions, "createEngine" | "fetchState" | "onHeld"> & { weightsOf?: WeightsOf } {
+  const fetchState: HolderOptions["fetchState"] = (step, file) => requests.state(step, file);
+  if (spec.lora === undefined) return { createEngine, fetchState };
+  const base = new PeerBase({
+    spec,
+    fetch: (path, init) => requests.fetch(path, init),
+    read: (response) => requests.read(response),
+  });
+  return {
+    fetchState,
+    createEngine: withLora(createEngine, (build) => base.stage(build)),
+    onHeld: (stages) => base.keep(stages),
+    weightsOf: async (stage, adapters) => {
+      const { weights } = await base.stage({ spec, stage });
+      return mergeLora(spec, stage, { base: weights, adapters, out: weights });
+    },
+  };
+}
+
+/** The training text as tokens, whole or as its pages are needed. @throws {ShoalError} bad-corpus if it is not what was announced */
+export async function fetchCorpus(
+  requests: Requests,
+  announced: AnnouncedCorpus,
+): Promise<Corpus | TokenSource> {
+  const { hash, bytesPerToken, tokens, pages } = announced;
+  if (pages === undefined) {
+    const bytes = await requests.read(await requests.fetch("/api/corpus"));
+    if (await sha256(bytes) === hash && bytes.byteLength === tokens * bytesPerToken) {
+      return corpusView(bytes, bytesPerToken);
+    }
     throw new ShoalError("bad-corpus", "the corpus arrived damaged; reload to try again");
   }
-  return corpusView(bytes, bytesPerToken);
+  return new TokenPages({
+    ...{ tokens, bytesPerToken, pageBytes: pages.bytes },
+    digests: async () => {
+      const bytes = await requests.read(await requests.fetch("/api/corpus/pages"));
+      if (await sha256(bytes) === pages.hash) return new Uint8Array(bytes);
+      throw new ShoalError("bad-corpus", "the hashes of the corpus arrived damaged; reload to try again");
+    },
+    fetch: (begin, end) => requests.range("/api/corpus", { begin, end }),
+  });
+}
+
+async function sha256(bytes: ArrayBuffer): Promise<string> {
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -9,6 +9,7 @@ import { Door } from "../coordinator/http/door.ts";
 import { Sockets } from "../coordinator/http/sockets.ts";
 import { Shell } from "../coordinator/shell.ts";
 import { loadCorpus, type LoadedCorpus } from "../coordinator/store/corpus.ts";
+import { Pins } from "../coordinator/store/pins.ts";
 import { EventLog } from "../coordinator/store/event_log.ts";
 import { lookAtRunLog, RUN_LOG_NAME, RunLog } from "../coordinator/store/run_log.ts";
 import { createCpuEngine } from "./engine/cpu.ts";
@@ -300,6 +301,8 @@ Deno.test("resume: who is unknown, has a wrong ticket, or is of another epoch is
   await trained(first, 5);
   await place.vanish();
   await one.leave();
+  // The organizer's wish, as it was kept before the coordinator went.
+  new Pins(place.folder).set("deno-1", null, 1);
   const second = place.begin("restored");
   const [{ ticket, incarnation } = assert.fail("no member")] = second.log.run.peers;
   const good = { peer: "deno-1", ticket, epoch: second.shell.epoch };
@@ -313,6 +316,7 @@ Deno.test("resume: who is unknown, has a wrong ticket, or is of another epoch is
   const answer = await hear(place.origin, good);
   assert.ok(answer.type === "welcome" && answer.resumed);
   assert.deepEqual([answer.peer, answer.incarnation, answer.ticket], ["deno-1", incarnation, ticket]);
+  assert.equal(second.shell.core.state.peers["deno-1"]?.pin, 1, "its pin was forgotten");
 });
 
 Deno.test("resume: a peer that comes back twice is there once, on its newest socket", async () => {

@@ -10,18 +10,16 @@ import { asLimited, isWork } from "./limits.ts";
 import { measurePeer } from "./measure.ts";
 import type { RelayingLinkHost } from "./net/host.ts";
 import { isOutOfMemory } from "./out_of_memory.ts";
-import { Prober } from "./prober.ts";
-import { fetchCorpus, Requests } from "./requests.ts";
+import { fetchCorpus, Requests, sourcesOf } from "./requests.ts";
 import { CoordinatorLine, staleness } from "./reconnect.ts";
 import type { SessionEnd, SessionFacts, SessionOptions } from "./session_facts.ts";
 import { SessionMeasures } from "./session_measures.ts";
-import { PeerSnapshots } from "./snapshots.ts";
+import { Sidelines } from "./sidelines.ts";
 import {
   type CoordinatorMessage,
   decodeCoordinatorMessage,
   type PeerMessage,
   readTagged,
-  type StateFile,
   type Welcome,
 } from "./wire/control.ts";
 import { messageOf, ShoalError } from "./wire/errors.ts";
@@ -51,8 +49,9 @@ export class Session {
   #stepBusyMs = 0;
   #recoveryBytes = 0;
   readonly #measures = new SessionMeasures();
-  #snapshots: PeerSnapshots | null = null;
-  #prober: Prober | null = null;
+  #side: Sidelines | null = null;
+  /** A job is being done. */
+  #busy = false;
   #working: Promise<void> = Promise.resolve();
 
   constructor(options: SessionOptions) {
@@ -75,9 +74,9 @@ export class Session {
     });
   }
 
-  /** Bytes kept for snapshots. */
+  /** Bytes kept for snapshots and texts. */
   get keptBytes(): number {
-    return this.#snapshots?.desk.bytes ?? 0;
+    return (this.#side?.snapshots.desk.bytes ?? 0) + (this.#side?.writer.bytes ?? 0);
   }
 
   /** Asks to be replaced at the next step boundary; the session ends when the coordinator says so. */
@@ -104,8 +103,7 @@ export class Session {
     for (const timer of this.#timers) clearInterval(timer);
     // First of all: a page that closes may stop this thread at any moment.
     this.say({ type: "goodbye", reason: reason.slice(0, REASON_CHARS_MAX) });
-    this.#snapshots?.close();
-    this.#prober?.close();
+    this.#side?.close();
     this.#host?.closeAll(reason);
     this.#line.close();
     const holder = this.holder;
@@ -163,10 +161,8 @@ export class Session {
         this.#see(message);
         if (this.core === null) this.#early.push(message);
         else if (message.type === "signal") this.#host?.signal(message.peer, message.data);
-        else if (message.type === "keep" || message.type === "restore") this.#snapshots?.order(message);
         else if (message.type === "snapshot-out") this.#exportFor(message);
-        else if (message.type === "probe") this.#prober?.order(message.peer);
-        else this.#feed(message);
+        else if (!this.#side!.hear(message)) this.#feed(message as Extract<PeerEvent, CoordinatorMessage>);
     }
   }
 
@@ -177,6 +173,7 @@ export class Session {
       // Whoever asked to go on and was taken for somebody new holds nothing that still counts.
       if (!welcome.resumed) return this.close("offline", "not-resumed", "the coordinator forgot this peer");
       this.facts.welcome = welcome;
+      this.#side?.writer.clear();
       this.#line.welcomedBack();
       return this.#feed({ type: "resumed" });
     }
@@ -204,30 +201,29 @@ export class Session {
     this.#options.onChange();
     const { config, spec } = welcome;
     const corpus = await fetchCorpus(this.#requests, welcome.corpus);
-    const { createEngine } = this.#options;
-    const measured = asLimited(await measurePeer(createEngine, config, spec), this.#options.gate);
+    const { createEngine, gate } = this.#options;
+    const measured = asLimited(await measurePeer(createEngine, config, spec), gate);
     if (this.#over) return;
-    const fetchState = (step: number, file: StateFile) => this.#requests.state(step, file);
-    this.holder = new Holder({ self: welcome.peer, config, spec, corpus, createEngine, fetchState });
+    const sources = sourcesOf(this.#requests, spec, createEngine);
+    this.holder = new Holder({ self: welcome.peer, config, spec, corpus, ...sources });
     this.core = new PeerCore(welcome.peer, config, spec);
     const host = this.#host = this.#openHost(welcome.peer);
-    const say = (message: PeerMessage) => this.say(message);
-    this.#prober = new Prober({
-      ...{ self: welcome.peer, incarnation: welcome.incarnation, iceServers: config.iceServers, host, say },
-      mayProbe: () => !this.facts.paused && !this.facts.leaving,
-    });
-    this.#snapshots = new PeerSnapshots({
-      ...{ welcome, memoryBytes: this.#options.memoryBytes, states: this.#options.states ?? null },
-      ...{ host, say },
+    this.#side = new Sidelines({
+      ...{ welcome, session: this.#options, host, say: (message) => this.say(message) },
       upload: (job, file) => this.#requests.upload(job, file),
+      mayWork: () => !this.facts.paused && !this.facts.leaving,
+      busy: () => this.#busy,
+      ...{ holder: this.holder, weightsOf: sources.weightsOf },
+      afterJobs: (run) => void (this.#working = this.#working.then(run)),
     });
     this.facts.step = "joined";
     if (this.facts.paused) this.say({ type: "pause", paused: true });
     const kernels = this.#options.kernels?.();
     const { memoryBytes } = this.#options;
-    this.say({ type: "measured", ...measured, memoryBytes, probes: true, ...(kernels ? { kernels } : {}) });
+    const able = { probes: true, writes: true, ...(kernels ? { kernels } : {}) };
+    this.say({ type: "measured", ...measured, memoryBytes, ...able });
     for (const message of this.#early.splice(0)) this.#hear(message);
-    void this.#snapshots.offerSaved();
+    void this.#side.snapshots.offerSaved();
     this.#options.onChange();
   }
 
@@ -241,7 +237,7 @@ export class Session {
       if (state === "connecting") return;
       const open = state === "open";
       this.#feed({ type: "link", peer, open, reason });
-      this.#snapshots?.link(peer, open);
+      this.#side?.link(peer, open);
     };
     return host;
   }
@@ -251,8 +247,7 @@ export class Session {
     const frame = decodeFrame(bytes);
     if (!frame.ok) return this.#host?.close(remote, `bad-frame: ${frame.reason}`);
     const { header, payload } = frame.value;
-    if (header.kind === "probe") return;
-    if (header.kind === "snapshot") return this.#snapshots?.receive(remote, payload);
+    if (this.#side!.receive(remote, header, payload)) return;
     const problem = this.core.expects(remote, header) ? this.holder.check(header, payload) : null;
     if (problem !== null) return this.#host?.close(remote, `bad-frame: ${problem}`);
     this.#feed({ type: "frame", from: remote, header }, () => this.holder!.keep(header, payload, remote));
@@ -301,20 +296,20 @@ export class Session {
 
   #disconnect(peers: string[]): void {
     for (const peer of peers) {
-      if (!this.#snapshots?.desk.needs(peer)) this.#host!.close(peer, "it is no neighbour any more");
+      if (!this.#side!.needs(peer)) this.#host!.close(peer, "it is no neighbour any more");
     }
   }
 
   /** A snapshot needs the state of exactly that step: the core exports it between two steps, as for an upload. */
   #exportFor(message: Extract<CoordinatorMessage, { type: "snapshot-out" }>): void {
     const { cut, step, stage } = message;
-    this.#snapshots?.order(message);
+    this.#side?.snapshots.order(message);
     this.#feed({ type: "snapshot", cut, step, stage });
   }
 
   #exported(job: Job & { job: "export" }, file: { bytes: Uint8Array; hash: string }): void {
     const plan = this.core?.state.view?.stages[job.stage];
-    if (!this.#snapshots?.take(job, { file, plan })) void this.#requests.upload(job, file);
+    if (!this.#side?.snapshots.take(job, { file, plan })) void this.#requests.upload(job, file);
   }
 
   #connect(peers: { peer: string; initiator: boolean }[]): void {
@@ -359,6 +354,7 @@ export class Session {
     if (isWork(job)) await gate?.before();
     if (this.#over) return;
     const begun = performance.now();
+    this.#busy = true;
     try {
       const { file, ...result } = await this.holder!.run(job);
       const busyMs = performance.now() - begun;
@@ -368,11 +364,15 @@ export class Session {
       this.#stepBusyMs += busyMs * stretch;
       this.#measures.ran(job, { due, begun, ended: begun + busyMs, stretch }, this.holder!.instances());
       if (file !== undefined && job.job === "export") this.#exported(job, file);
+      await this.#side!.settle();
       this.#feed({ type: "finished", job, result });
       const trace = this.core === null ? null : this.#measures.traceDue(this.core, performance.now());
       if (trace !== null) this.say(trace);
+      await this.#side!.afterJob(busyMs);
     } catch (error) {
       this.#fail(error);
+    } finally {
+      this.#busy = false;
     }
   }
 
@@ -381,10 +381,11 @@ export class Session {
     void this.#host?.stats().then((links) => {
       this.facts.links = links;
       this.#measures.observeLinks(links);
-      this.#snapshots?.measure(links);
+      this.#side?.snapshots.measure(links);
+      this.#side?.writer.tick();
     });
     const { facts, core, holder } = this;
-    const desk = this.#snapshots?.desk ?? null;
+    const desk = this.#side?.snapshots.desk ?? null;
     const figures = this.#measures.figures(core?.state.view?.cut, facts.links);
     this.say(heartbeatOf({ facts, core, holder, desk, recoveryBytes: this.#recoveryBytes, figures }));
     this.#options.onChange();

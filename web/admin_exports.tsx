@@ -10,22 +10,29 @@ const FORMATS = [
   { label: "GGUF, 8 bits", reader: "llama.cpp", format: "gguf", dtype: "q8_0" },
   { label: "ONNX", reader: "onnxruntime", format: "onnx", dtype: "f32" },
 ] as const;
+/** Where only adapters were trained, the others hold the merged model. */
+const ADAPTERS = { label: "Adapters", reader: "PEFT", format: "peft", dtype: "f32" } as const;
 
 export interface ExportActions {
   exportAs(checkpoint: string, format: string, dtype: string): void;
 }
 
-export function ExportButtons({ checkpoint, actions }: { checkpoint: string; actions: ExportActions }) {
+export function ExportButtons(
+  { checkpoint: { name, adapters }, actions }: {
+    checkpoint: { name: string; adapters: boolean };
+    actions: ExportActions;
+  },
+) {
   return (
     <p class="files">
       <span>Take it away:</span>
-      {FORMATS.map(({ label, reader, format, dtype }) => (
+      {[...FORMATS, ...(adapters ? [ADAPTERS] : [])].map(({ label, reader, format, dtype }) => (
         <button
           type="button"
           key={label}
           // What is seen comes first, so that it can be spoken.
-          aria-label={`${label}: export ${checkpoint} for ${reader}`}
-          onClick={() => actions.exportAs(checkpoint, format, dtype)}
+          aria-label={`${label}: export ${name} for ${reader}`}
+          onClick={() => actions.exportAs(name, format, dtype)}
         >
           {label}
         </button>

@@ -180,7 +180,7 @@ export function CheckpointList({ checkpoints, actions }: CheckpointListProps) {
                   </button>
                 ))}
               </p>
-              <ExportButtons checkpoint={checkpoint.name} actions={actions} />
+              <ExportButtons checkpoint={checkpoint} actions={actions} />
               <CheckpointOrders checkpoint={checkpoint} actions={actions} />
             </li>
           ))}

@@ -182,8 +182,14 @@ function begin(): void {
   else learn({ refusal: { code: "no-token", message: "" } });
 }
 
+/** There are computers that have the model. */
+function isLive(status: AdminModel["status"]): boolean {
+  return status !== null && status.stages.length > 0 && !["finished", "failed"].includes(status.state);
+}
+
 function App() {
-  const tryIt = <GenerateSlot base={baseOf(location.href)} token={token} announce={say} />;
+  const live = isLive(model.value.status);
+  const tryIt = <GenerateSlot base={baseOf(location.href)} token={token} live={live} announce={say} />;
   return <Admin screen={adminScreen(model.value)} actions={actions} tryIt={tryIt} />;
 }
 

@@ -15,6 +15,8 @@ export interface Consent {
   runName: string;
   operator: string;
   dataset: string;
+  /** Hosts besides the coordinator that the model is fetched from; absent: none. */
+  hosts?: string;
   /** Milliseconds since the epoch. */
   at: number;
 }
@@ -23,7 +25,11 @@ export type Standing = "none" | "stands" | "expired" | "changed";
 
 export function consentTo(invite: Invite, now: number): Consent {
   const { runName, operator, dataset } = invite;
-  return { version: CONSENT_VERSION, runName, operator, dataset, at: now };
+  return { version: CONSENT_VERSION, runName, operator, dataset, ...hostsOf(invite), at: now };
+}
+
+function hostsOf({ base }: Invite): Pick<Consent, "hosts"> {
+  return base === undefined || base.hosts.length === 0 ? {} : { hosts: base.hosts.join(" ") };
 }
 
 /** Whether an agreement covers this run today; a clock that was set back does not make one last longer. */
@@ -31,7 +37,7 @@ export function standingOf(consent: Consent | null, invite: Invite, now: number)
   if (consent === null) return "none";
   const { version, runName, operator, dataset, at } = consent;
   const same = version === CONSENT_VERSION && runName === invite.runName && operator === invite.operator &&
-    dataset === invite.dataset;
+    dataset === invite.dataset && consent.hosts === hostsOf(invite).hosts;
   if (!same) return "changed";
   return now >= at && now < expiresAt(consent) ? "stands" : "expired";
 }
@@ -43,10 +49,11 @@ export function expiresAt({ at }: Pick<Consent, "at">): number {
 /** An agreement as it was kept; null if it is none. */
 export function readConsent(value: unknown): Consent | null {
   if (typeof value !== "object" || value === null) return null;
-  const { version, runName, operator, dataset, at } = value as Record<string, unknown>;
+  const { version, runName, operator, dataset, hosts, at } = value as Record<string, unknown>;
   const texts = typeof runName === "string" && typeof operator === "string" && typeof dataset === "string";
   if (!texts || typeof version !== "number" || typeof at !== "number") return null;
-  return { version, runName, operator, dataset, at };
+  const named = typeof hosts === "string" ? { hosts } : {};
+  return { version, runName, operator, dataset, ...named, at };
 }
 
 export interface Term {
@@ -55,6 +62,15 @@ export interface Term {
 }
 
 /** What is agreed to. The figures are this run's. */
+/** What is fetched once where a model is fine-tuned, and who learns of it. */
+function frozenSentence({ base }: Invite): string {
+  if (base === undefined) return "";
+  const from = base.hosts.length === 0
+    ? ""
+    : ` from ${base.hosts.join(", ")}, where your network address is seen`;
+  return ` Once, about ${bytes(base.bytes)} of a model that stays as it is are fetched${from}.`;
+}
+
 export function termsOf(invite: Invite): Term[] {
   return [
     {
@@ -68,7 +84,7 @@ export function termsOf(invite: Invite): Term[] {
       title: "How much it takes",
       text:
         `About ${bytes(invite.memoryBytes)} of memory, and about ${bytes(invite.bytesPerStep)} of network ` +
-        "traffic for each training step. On a metered connection, count that first.",
+        "traffic for each training step. On a metered connection, count that first." + frozenSentence(invite),
     },
     {
       title: "What leaves this computer",

@@ -12,6 +12,7 @@ import {
 } from "./contributor_consent.ts";
 import { addGiven, notePace, NOTHING, readGiven, slowdownOf } from "./contributor_given.ts";
 import { dayOf, Kept, type Place, runOf } from "./contributor_kept.ts";
+import type { Invite } from "../peer/wire/status.ts";
 import { invite, snapshot } from "./fixtures_data.ts";
 import { strict } from "./fixtures_tab.ts";
 
@@ -54,6 +55,26 @@ Deno.test("consent stands for thirty days, for the same run and text, and not be
     assert.equal(standingOf(consent, { ...invite, ...part }, NOW), "changed");
   }
   assert.equal(standingOf(consent, { ...invite, peers: 60, state: "paused" }, NOW), "stands");
+  const frozen = { params: 1_000_000, bytes: 2_000_000, hosts: [] as string[] };
+  assert.equal(standingOf(consent, { ...invite, base: frozen }, NOW), "stands");
+  const elsewhere = { ...invite, base: { ...frozen, hosts: ["models.example"] } };
+  assert.equal(standingOf(consent, elsewhere, NOW), "changed");
+  const kept = readConsent(JSON.parse(JSON.stringify(consentTo(elsewhere, NOW))));
+  assert.equal(standingOf(kept, elsewhere, NOW), "stands");
+  assert.equal(standingOf(kept, invite, NOW), "changed");
+});
+
+Deno.test("who fetches a frozen model is told how much, and who sees the address", function test() {
+  const takes = (base?: Invite["base"]) =>
+    termsOf({ ...invite, ...(base === undefined ? {} : { base }) }).find((it) =>
+      it.title === "How much it takes"
+    )!.text;
+  const frozen = { params: 1_000_000, bytes: 2_000_000, hosts: [] as string[] };
+  assert.equal(takes(frozen), `${takes()} Once, about 2 MB of a model that stays as it is are fetched.`);
+  assert.match(
+    takes({ ...frozen, hosts: ["a.example", "b.example"] }),
+    /fetched from a.example, b.example, where your network address is seen\.$/,
+  );
 });
 
 Deno.test("the version of the consent changes with its text", function test() {

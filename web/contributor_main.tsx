@@ -59,6 +59,7 @@ function App() {
     <GenerateSlot
       base={base}
       token={token}
+      live={!["waiting", "finished", "failed"].includes(desk.model.value.invite.state)}
       announce={(text) => desk.say(text)}
     />
   );

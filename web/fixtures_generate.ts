@@ -10,6 +10,10 @@ const written: Written = {
     "JULIET:\nWhat light is this that through the water breaks?",
 };
 
+const byPeers = { live: true, form: { ...form, by: "peers" as const } };
+const noCheckpoint = { step: null, tokens: null };
+const byTwo = { step: null, live: { steps: [340, 352], restarts: 1 }, tokensPerS: 5.8 };
+
 function state(name: string, model: Partial<GenerateModel>): Fixture {
   return { name: `try-${name}`, page: "generate", model: { ...NOTHING_WRITTEN, form, ...model } };
 }
@@ -25,6 +29,22 @@ export const generating: readonly Fixture[] = [
   state("writing", { phase: "writing", written: { ...written, step: null, tokens: null } }),
   state("done", { phase: "done", reason: "length", written }),
   state("stopped", { phase: "stopped", written: { ...written, step: null, tokens: null } }),
+  state("peers-writing", {
+    ...byPeers,
+    phase: "writing",
+    written: { ...written, ...noCheckpoint, tokensPerS: 6.1 },
+  }),
+  state("peers-done", { ...byPeers, phase: "done", reason: "length", written: { ...written, ...byTwo } }),
+  {
+    ...{ name: "try-peers-refused", page: "generate" },
+    model: {
+      ...{ ...NOTHING_WRITTEN, ...byPeers, phase: "failed" },
+      refusal: {
+        code: "no-writers",
+        message: "tab-3: a copy of stage 2 needs 412 MiB, and 96 MiB of its memory are left",
+      },
+    },
+  },
   failed("no-checkpoint", "no_checkpoint", "the run has no checkpoint yet; try again after its first"),
   failed("busy", "rate_limit_exceeded", "8 texts are waiting already; try again in 40 s"),
   failed(

@@ -18,6 +18,7 @@ function run(part: Partial<HubRun> & Pick<HubRun, "id" | "name">): HubRun {
       maxIters: 2000,
     },
     ...{ peers: 4, params: 3_412_992, trainLoss: 1.911, valLoss: 1.974, dataset: "moby-dick", listed: false },
+    publicText: false,
     createdAt: Date.UTC(2026, 2, 14, 9),
     joinLink: `https://shoal.example/r/${part.id}/#8fXQvN3s2kT5mWcJ7bRyLA`,
     adminLink: `https://shoal.example/r/${part.id}/admin#Qm4tZ8pVhS1nDkX6uEwGrw`,
@@ -35,7 +36,7 @@ const away = {
 } as const;
 
 const RUNS: HubRun[] = [
-  run({ id: "evening-class", name: "Evening class", listed: true }),
+  run({ id: "evening-class", name: "Evening class", listed: true, publicText: true }),
   run({
     ...{ id: "night", name: "A longer one, for the nights of this week, with every computer of the library" },
     ...{ state: "waiting", reason: "waiting for peers", peers: 0, step: 0, trainLoss: null, valLoss: null },
@@ -99,6 +100,7 @@ const form = {
     },
   ],
   defaults: status.config,
+  measured: null,
   choices: {
     architecture: ["llama", "gpt2"],
     schedule: ["dynamic", "gpipe", "1f1b"],
@@ -165,7 +167,11 @@ export const runs: readonly Fixture[] = [
     },
   }),
   page("clone", { list: { admin: true, runs: RUNS.slice(0, 1) } }, {
-    ...clonedForm(form, { id: "evening-class", name: "Evening class" }, {
+    ...clonedForm({ ...form, measured: { peers: 4, gflops: 212, offerBytes: 3.1e9 } }, {
+      id: "evening-class",
+      name: "Evening class",
+      publicText: true,
+    }, {
       ...status.config,
       n_layer: 8,
       seed: 7,

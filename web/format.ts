@@ -32,6 +32,27 @@ export function bytes(value: number): string {
   return `${figure} ${BYTE_UNITS[power]}`;
 }
 
+/** What a run trains; of adapters also beside what. */
+export interface Parameters {
+  params: number;
+  baseParams?: number | undefined;
+}
+
+/** "1.2 million parameters", or "8.2 thousand parameters of adapters beside 1.2 million frozen ones". */
+export function parametersText({ params, baseParams }: Parameters): string {
+  const own = `${magnitude(params)} parameters`;
+  return baseParams === undefined ? own : `${own} of adapters beside ${magnitude(baseParams)} frozen ones`;
+}
+
+/** "training a language model with 1.2 million parameters". */
+export function trainingText(run: Parameters): string {
+  const { params, baseParams } = run;
+  if (baseParams === undefined) return `training a language model with ${parametersText(run)}`;
+  return `fine-tuning a language model with ${magnitude(baseParams)} parameters (${
+    magnitude(params)
+  } more are trained)`;
+}
+
 /** 428800 -> "429 thousand". */
 export function magnitude(value: number): string {
   const { figure, power } = scaled(value, COUNT_WORDS.length);

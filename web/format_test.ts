@@ -10,10 +10,12 @@ import {
   loss,
   magnitude,
   NOT_YET,
+  parametersText,
   percent,
   plural,
   sentenceCase,
   significant,
+  trainingText,
 } from "./format.ts";
 
 const SEED = { seed: 20260314 };
@@ -32,6 +34,17 @@ Deno.test("magnitudes are words", function test() {
   assert.equal(magnitude(428_800), "429 thousand");
   assert.equal(magnitude(6_360_000), "6.36 million");
   assert.equal(magnitude(12), "12");
+});
+
+Deno.test("what is trained is said with what stands beside it", function test() {
+  assert.equal(parametersText({ params: 12_000 }), "12 thousand parameters");
+  const run = { params: 12_000, baseParams: 1_200_000 };
+  assert.equal(parametersText(run), "12 thousand parameters of adapters beside 1.2 million frozen ones");
+  assert.equal(trainingText({ params: 12_000 }), "training a language model with 12 thousand parameters");
+  assert.equal(
+    trainingText(run),
+    "fine-tuning a language model with 1.2 million parameters (12 thousand more are trained)",
+  );
 });
 
 Deno.test("a scaled figure always lies below 1000, up to the largest unit", function test() {

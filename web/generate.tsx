@@ -22,6 +22,7 @@ export function Generate({ view, actions }: { view: GenerateView; actions: Gener
     <>
       <form class="try-form" onSubmit={send}>
         <Prompt view={view} actions={actions} />
+        {view.writers.length > 0 && <Writers view={view} actions={actions} />}
         <div class="try-numbers">
           {view.fields.map((field) => (
             <NumberInput
@@ -43,6 +44,29 @@ export function Generate({ view, actions }: { view: GenerateView; actions: Gener
       )}
       {view.output && <Output output={view.output} busy={view.busy} />}
     </>
+  );
+}
+
+function Writers({ view, actions }: { view: GenerateView; actions: GenerateActions }) {
+  const id = useId();
+  return (
+    <fieldset class="try-by">
+      <legend>Written by</legend>
+      {view.writers.map((writer) => (
+        <label key={writer.id}>
+          <input
+            type="radio"
+            name={id}
+            checked={writer.chosen}
+            disabled={view.busy}
+            onChange={() => actions.type({ by: writer.id })}
+          />
+          <span>
+            {writer.label} <small>{writer.hint}</small>
+          </span>
+        </label>
+      ))}
+    </fieldset>
   );
 }
 

@@ -46,8 +46,7 @@ export function TryPanel({ children }: { children: ComponentChildren }) {
     <section class="panel try" aria-labelledby="try-title">
       <h2 id="try-title">Try the model</h2>
       <p>
-        The newest checkpoint continues a text. It is written on the coordinator’s computer, one text at a
-        time.
+        The model continues a text: its newest checkpoint, or while the run goes on its computers together.
       </p>
       {children}
     </section>

@@ -10,6 +10,8 @@ export interface StreamEnd {
   reason: "stop" | "length";
   /** Of the checkpoint that wrote it; null if the server does not tell. */
   step: number | null;
+  /** Of the weights that the run's peers wrote with, and how often they had to begin anew; null if a checkpoint wrote. */
+  live: { steps: number[]; restarts: number } | null;
   tokens: number | null;
 }
 
@@ -26,6 +28,7 @@ interface Event {
   choices?: { text?: string; finish_reason?: string | null }[];
   system_fingerprint?: string;
   usage?: { completion_tokens?: number };
+  shoal?: { steps: number[]; restarts: number };
   error?: { code?: string | null; message?: string };
 }
 
@@ -35,7 +38,7 @@ export async function streamText(
   { base, token, signal, onText }: StreamOptions,
 ): Promise<StreamEnd> {
   const response = await send(wish, { base, token, signal });
-  const end: StreamEnd = { reason: "length", step: null, tokens: null };
+  const end: StreamEnd = { reason: "length", step: null, live: null, tokens: null };
   for await (const event of eventsOf(response, { base, signal })) {
     if (event.error !== undefined) throw errorOf(event.error);
     const [choice] = event.choices ?? [];
@@ -43,16 +46,26 @@ export async function streamText(
     if (choice?.finish_reason === "stop") end.reason = "stop";
     const [, step] = /^step-(\d+)$/.exec(event.system_fingerprint ?? "") ?? [];
     if (step !== undefined) end.step = Number(step);
+    const { steps, restarts } = event.shoal ?? {};
+    if (steps !== undefined && restarts !== undefined) end.live = { steps, restarts };
     end.tokens = event.usage?.completion_tokens ?? end.tokens;
   }
   return end;
 }
 
 async function send(
-  { prompt, count, temperature, topK, topP, seed }: Wish & { seed: number },
+  { prompt, count, temperature, topK, topP, seed, live }: Wish & { seed: number },
   { base, token, signal }: Pick<StreamOptions, "base" | "token" | "signal">,
 ): Promise<Response> {
-  const asked = { prompt, max_tokens: count, temperature, top_k: topK, top_p: topP, seed };
+  const asked = {
+    prompt,
+    max_tokens: count,
+    temperature,
+    top_k: topK,
+    top_p: topP,
+    seed,
+    ...(live ? { live } : {}),
+  };
   let response: Response;
   try {
     response = await fetch(`${base}/v1/completions`, {

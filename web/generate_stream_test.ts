@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { ShoalError } from "../peer/wire/errors.ts";
 import { type StreamEnd, streamText } from "./generate_stream.ts";
 
-const WISH = { prompt: "a\u00e9", count: 9, temperature: 0.5, topK: 3, topP: 0.9, seed: 5 };
+const WISH = { prompt: "a\u00e9", count: 9, temperature: 0.5, topK: 3, topP: 0.9, seed: 5, live: false };
 
 function event(data: unknown): string {
   return `data: ${JSON.stringify(data)}\n\n`;
@@ -27,6 +27,7 @@ async function read(
   answer: () => Response,
   signal = new AbortController().signal,
   onText = (_: string) => {},
+  wish = WISH,
 ): Promise<{ end: StreamEnd; text: string[]; asked: Asked[] }> {
   const [text, asked]: [string[], Asked[]] = [[], []];
   const server = Deno.serve({ port: 0, hostname: "127.0.0.1", onListen: () => {} }, async (request) => {
@@ -40,7 +41,7 @@ async function read(
       text.push(it);
       onText(it);
     };
-    const end = await streamText(WISH, { base, token: "t", signal, onText: heard });
+    const end = await streamText(wish, { base, token: "t", signal, onText: heard });
     return { end, text, asked };
   } finally {
     await server.shutdown();
@@ -66,13 +67,36 @@ Deno.test("generate stream: pieces in order wherever the line is cut, and how it
   for (const bytes of [1, 7, 10_000]) {
     const { end, text, asked } = await read(() => inPieces(whole, bytes));
     assert.deepEqual(text, ["\u00e9\n\n", "data: x"]);
-    assert.deepEqual(end, { reason: "stop", step: 7, tokens: 9 });
+    assert.deepEqual(end, { reason: "stop", step: 7, live: null, tokens: 9 });
     const body = { prompt: "a\u00e9", max_tokens: 9, temperature: 0.5, top_k: 3, top_p: 0.9, seed: 5 };
     assert.deepEqual(asked, [{
       ...{ path: "/r/one/v1/completions", key: "Bearer t" },
       body: { ...body, stream: true, stream_options: { include_usage: true } },
     }]);
   }
+});
+
+Deno.test("generate stream: the run's peers are asked for, and say whose weights wrote", async () => {
+  const shoal = { live: true, steps: [3, 8], restarts: 1 };
+  const end = event({
+    choices: [{ text: "", finish_reason: "length" }],
+    system_fingerprint: "step-3-8",
+    shoal,
+  });
+  const wish = { ...WISH, live: true };
+  const { end: told, asked } = await read(
+    () => inPieces(piece("a") + end + DONE, 50),
+    undefined,
+    undefined,
+    wish,
+  );
+  assert.deepEqual(told, {
+    reason: "length",
+    step: null,
+    live: { steps: [3, 8], restarts: 1 },
+    tokens: null,
+  });
+  assert.equal((asked[0]!.body as Record<string, unknown>).live, true);
 });
 
 Deno.test("generate stream: refusals keep the server's code and words, before the text and in it", async () => {

@@ -1,6 +1,14 @@
 // The interface of a coordinator with several runs as its page uses it. Not a cache and not a poller; failures are ShoalErrors.
 import type { RunConfig } from "../peer/wire/run.ts";
-import type { EstimateAnswer, EstimateWish, HubRun, HubRuns, RunForm, RunWish } from "../peer/wire/hub.ts";
+import type {
+  EstimateAnswer,
+  EstimateWish,
+  HubRun,
+  HubRuns,
+  RunForm,
+  RunText,
+  RunWish,
+} from "../peer/wire/hub.ts";
 import { ask } from "./api.ts";
 
 /** An estimate may wait for another one, and a run is opened before it is answered for. */
@@ -24,6 +32,11 @@ export class RunsApi {
 
   async config(id: string): Promise<RunConfig> {
     return await (await ask(`${pathOf(id)}/config`, this.#token)).json() as RunConfig;
+  }
+
+  /** Its text as another run names it; what was a file is taken over, which may take a while. */
+  async text(id: string): Promise<RunText> {
+    return await (await this.#send("POST", `${pathOf(id)}/text`, {})).json() as RunText;
   }
 
   async estimate(wish: EstimateWish): Promise<EstimateAnswer> {

@@ -61,7 +61,7 @@ export function CreateForm({ model, actions }: FormProps) {
           </details>
         </div>
         <div class="create-side">
-          <Supposed model={model} actions={actions} />
+          <Supposed model={model} measured={view.measured} actions={actions} />
           {view.estimate && <EstimatePanel view={view.estimate} />}
           {view.errors.map((text) => (
             <p key={text} class="alert alert-bad">
@@ -122,6 +122,15 @@ function Naming({ model, error, actions }: FormProps & { error: string | null })
           onChange={(event) => actions.learn({ listed: event.currentTarget.checked })}
         />
         <label for="run-listed">Show it to everybody who opens this page</label>
+      </div>
+      <div class="field check wide-field">
+        <input
+          id="run-public-text"
+          type="checkbox"
+          checked={model.publicText}
+          onChange={(event) => actions.learn({ publicText: event.currentTarget.checked })}
+        />
+        <label for="run-public-text">Whoever has its join link may write text with the model, too</label>
       </div>
     </div>
   );
@@ -185,7 +194,7 @@ function Field({ field, set }: FieldProps) {
   );
 }
 
-function Supposed({ model, actions }: FormProps) {
+function Supposed({ model, measured, actions }: FormProps & { measured: string }) {
   return (
     <fieldset>
       <legend>A computer that joins offers about</legend>
@@ -210,7 +219,9 @@ function Supposed({ model, actions }: FormProps) {
             aria-describedby="gflops-help"
             onInput={(event) => actions.learn({ gflops: event.currentTarget.value.trim() })}
           />
-          <small id="gflops-help">An old laptop 20, a new one 100 to 500, a graphics card thousands.</small>
+          <small id="gflops-help">
+            {measured || "An old laptop 20, a new one 100 to 500, a graphics card thousands."}
+          </small>
         </div>
       </div>
     </fieldset>

@@ -145,8 +145,10 @@ const actions: RunsActions = {
   create: () => void openForm(async () => emptyForm(await api.form())),
   clone: (id, name) =>
     void openForm(async () => {
-      const [form, config] = await Promise.all([api.form(), api.config(id)]);
-      return clonedForm(form, { id, name }, config);
+      // The list of texts has this one only once it is taken over.
+      const publicText = model.value.list?.runs.find((run) => run.id === id)?.publicText ?? false;
+      const [config, text] = await Promise.all([api.config(id), api.text(id)]);
+      return clonedForm(await api.form(), { id, name, publicText }, { ...config, ...text });
     }),
   copy: (link) => void copy(link),
   reload: () => location.reload(),

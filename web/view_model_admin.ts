@@ -11,7 +11,19 @@ import type {
 } from "../peer/wire/status.ts";
 import type { BanStatus, Invitations, OrganizerList } from "../peer/wire/invitations.ts";
 import type { StageTimes } from "../peer/wire/measures.ts";
-import { bytes, clock, count, duration, loss, magnitude, percent, plural, significant } from "./format.ts";
+import { isLora } from "../peer/wire/view.ts";
+import {
+  bytes,
+  clock,
+  count,
+  duration,
+  loss,
+  magnitude,
+  parametersText,
+  percent,
+  plural,
+  significant,
+} from "./format.ts";
 import { type CurveView, curveView } from "./view_model_curve.ts";
 import { type GanttView, ganttView } from "./view_model_gantt.ts";
 import { type Notice, noticeForRefusal, type Tone } from "./view_model_notice.ts";
@@ -120,6 +132,8 @@ export interface BoardView {
     size: string;
     val: string;
     files: string[];
+    /** It holds adapters, which have a format of their own. */
+    adapters: boolean;
     mayGoBack: boolean;
   }[];
   joinLink: string | null;
@@ -197,9 +211,7 @@ function subtitleOf(status: RunStatus): string {
   const shape = `${plural(config.n_layer, "layer")}, width ${count(config.n_embd)}, context ${
     count(config.block_size)
   }`;
-  return `${
-    magnitude(status.params)
-  } parameters (${shape}) on “${config.dataset}”, run by ${status.operator}`;
+  return `${parametersText(status)} (${shape}) on “${config.dataset}”, run by ${status.operator}`;
 }
 
 function progressOf(status: RunStatus): BoardView["progress"] {
@@ -352,7 +364,7 @@ export function eventsLike(events: BoardView["events"], wanted: string): BoardVi
 
 function checkpointRow(
   checkpoint: CheckpointInfo,
-  { state, step }: RunStatus,
+  { state, step, config }: RunStatus,
 ): BoardView["checkpoints"][number] {
   return {
     key: checkpoint.name,
@@ -361,6 +373,7 @@ function checkpointRow(
     size: bytes(checkpoint.bytes),
     val: checkpoint.valLoss === null ? "not measured" : loss(checkpoint.valLoss),
     files: checkpoint.files,
+    adapters: isLora(config),
     mayGoBack: state !== "finished" && state !== "failed" && checkpoint.step < step,
   };
 }

@@ -117,6 +117,12 @@ Deno.test("the newest checkpoint comes first and an unmeasured loss is words", f
   assert.equal(checkpoints[2]?.val, "not measured");
 });
 
+Deno.test("a run with adapters offers them by themselves, too", function test() {
+  const config = { ...status.config, lora_rank: 8 };
+  assert.ok(board().checkpoints.every(({ adapters }) => !adapters));
+  assert.ok(board({ config }).checkpoints.every(({ adapters }) => adapters));
+});
+
 Deno.test("the outcome of an order is announced instead of the state", function test() {
   assert.equal(board({}, { note: "Pausing." }).announce, "Pausing.");
   assert.match(board().announce, /^Run is training/);

@@ -22,6 +22,8 @@ export interface CreateModel {
   form: RunForm | null;
   name: string;
   listed: boolean;
+  /** Whoever has the join link may write text with the model. */
+  publicText: boolean;
   values: Values;
   /** Gigabytes that each computer is supposed to offer. */
   offer: string;
@@ -168,6 +170,8 @@ export interface CreateView {
   /** What is wrong beside the fields. */
   errors: string[];
   estimate: EstimateView | null;
+  /** Why those figures are supposed of a computer; may be empty. */
+  measured: string;
   /** One line for who waits, or listens. */
   status: string;
   canCreate: boolean;
@@ -186,20 +190,34 @@ const SHAPE: readonly Key[] = [
   ...["architecture", "n_layer", "n_embd", "n_head", "n_kv_head", "n_inner", "block_size"] as const,
 ];
 
+/** What computers are supposed to have: as those that are connected, if there are any. */
+function supposedOf(form: RunForm | null): Pick<CreateModel, "offer" | "gflops"> {
+  const measured = form?.measured ?? null;
+  if (measured === null) return { offer: OFFER_GB, gflops: GFLOPS };
+  return {
+    offer: String(Number((measured.offerBytes / 1e9).toPrecision(3))),
+    gflops: String(Number(measured.gflops.toPrecision(3))),
+  };
+}
+
 export function emptyForm(form: RunForm | null): CreateModel {
   return {
-    ...{ form, name: "", listed: false, values: {}, offer: OFFER_GB, gflops: GFLOPS, cloneOf: null },
+    ...{ form, name: "", listed: false, publicText: false, values: {}, ...supposedOf(form), cloneOf: null },
     ...{ withWeights: false, answer: null, asking: false, refusal: "", sending: false },
   };
 }
 
 /** The form filled in as another run is; what equals a default stays empty. */
-export function clonedForm(form: RunForm, of: { id: string; name: string }, config: RunConfig): CreateModel {
+export function clonedForm(
+  form: RunForm,
+  { publicText, ...of }: { id: string; name: string; publicText: boolean },
+  config: RunConfig,
+): CreateModel {
   const differing = Object.entries(config).filter(([key, value]) =>
     key in form.defaults && typeof value !== "object" && value !== form.defaults[key as Key]
   );
   const values = Object.fromEntries(differing.map(([key, value]) => [key, String(value)]));
-  return { ...emptyForm(form), name: `${of.name} again`, values, cloneOf: of };
+  return { ...emptyForm(form), name: `${of.name} again`, publicText, values, cloneOf: of };
 }
 
 /** Text as the configuration's type: numbers and switches where it reads as one, else text, which the coordinator judges. */
@@ -221,9 +239,9 @@ export function estimateWish({ values, offer, gflops }: CreateModel): EstimateWi
   return { config: configOf(values), offerBytes: Math.round(gigabytes * 1e9), gflops: speed };
 }
 
-export function runWish({ name, listed, values, cloneOf, withWeights }: CreateModel): RunWish {
+export function runWish({ name, listed, publicText, values, cloneOf, withWeights }: CreateModel): RunWish {
   const weights = cloneOf !== null && withWeights ? { weightsOf: cloneOf.id } : {};
-  return { name: name.trim(), listed, config: configOf(values), ...weights };
+  return { name: name.trim(), listed, publicText, config: configOf(values), ...weights };
 }
 
 export function createView(model: CreateModel): CreateView {
@@ -245,6 +263,7 @@ export function createView(model: CreateModel): CreateView {
     nameError: nameless ? refusal : null,
     errors: [...elsewhere, ...supposed, ...(refusal === "" || nameless ? [] : [refusal])],
     estimate: answer?.estimate ? estimateView(answer.estimate, model) : null,
+    measured: measuredText(model),
     status: statusOf(model, errors),
     canCreate: form !== null && !sending && errors.length === 0,
   };
@@ -288,7 +307,8 @@ function optionsOf(key: Key, { form }: CreateModel): FieldView["options"] {
   return choices.map((choice) => ({ value: choice === usual ? "" : choice, text: choice }));
 }
 
-function estimateView(estimate: Estimate, { gflops, offer }: CreateModel): EstimateView {
+function estimateView(estimate: Estimate, model: CreateModel): EstimateView {
+  const { gflops, offer } = model;
   const { peersNeeded, reason, peers, stages, stepSeconds, totalSeconds } = estimate;
   const each = `${offer} GB each`;
   const seconds = (value: number | null) => value === null ? "does not fit" : duration(value * 1000);
@@ -314,6 +334,15 @@ function estimateView(estimate: Estimate, { gflops, offer }: CreateModel): Estim
       } with ${each} and ${gflops} billion operations a second, 20 ms ` +
       "apart, 5 MB/s. What computers measure when they join takes the place of this.",
   };
+}
+
+/** Where the two figures come from that computers are supposed to have; empty where somebody has typed others. */
+function measuredText({ form, offer, gflops }: CreateModel): string {
+  const measured = form?.measured ?? null, usual = supposedOf(form);
+  if (measured === null || usual.offer !== offer || usual.gflops !== gflops) return "";
+  return measured.peers === 1
+    ? "As measured by the computer that is connected now."
+    : `The middle of what the ${measured.peers} computers that are connected now have measured.`;
 }
 
 function times(value: number): string {

@@ -24,6 +24,7 @@ const FORM: RunForm = {
   }],
   defaults: DEFAULTS,
   choices: { schedule: ["dynamic", "gpipe"] },
+  measured: null,
 };
 
 Deno.test("create: text becomes the configuration's types, and an empty field is left to the coordinator", () => {
@@ -48,7 +49,9 @@ Deno.test("create: every template is a configuration that can be trained", () =>
 
 Deno.test("create: a clone holds what differs, and with the weights its shape stands fast", () => {
   const config = { ...DEFAULTS, n_layer: 8, schedule: "gpipe" as const, shadows: false };
-  const model = clonedForm(FORM, { id: "a", name: "Class" }, config);
+  const model = clonedForm(FORM, { id: "a", name: "Class", publicText: true }, config);
+  assert.deepEqual(model.cloneOf, { id: "a", name: "Class" });
+  assert.equal(runWish(model).publicText, true);
   assert.deepEqual(model.values, { n_layer: "8", schedule: "gpipe", shadows: "false" });
   assert.deepEqual(readConfig(configOf(model.values)), config);
   assert.equal(runWish(model).weightsOf, undefined);
@@ -77,6 +80,19 @@ Deno.test("create: an error stands at its field, unfolds what hides it, and keep
     answer: { errors: [{ field: "n_layer", message: "x" }], estimate: null },
   });
   assert.equal(simple.unfold, false);
+});
+
+Deno.test("create: what connected computers have measured is supposed of others, until somebody types something else", () => {
+  const one = { ...FORM, measured: { peers: 1, gflops: 87.512, offerBytes: 4.2949e9 } };
+  const model = emptyForm(one);
+  assert.deepEqual(estimateWish(model), { config: {}, offerBytes: 4.29e9, gflops: 87.5 });
+  assert.equal(createView(model).measured, "As measured by the computer that is connected now.");
+  assert.match(
+    createView(emptyForm({ ...one, measured: { ...one.measured, peers: 3 } })).measured,
+    /the 3 computers/,
+  );
+  assert.equal(createView({ ...model, gflops: "100" }).measured, "");
+  assert.equal(createView(emptyForm(FORM)).measured, "");
 });
 
 Deno.test("create: nothing is asked while what a computer offers is no number", () => {

@@ -20,12 +20,17 @@ export interface GenerateForm {
   topP: string;
   /** Empty: another one each time. */
   seed: string;
+  by: Writer;
 }
 
-export type NumberField = Exclude<keyof GenerateForm, "prompt">;
+/** The newest checkpoint on the coordinator's computer, or the computers of the run with the weights of now. */
+export type Writer = "checkpoint" | "peers";
+
+export type NumberField = Exclude<keyof GenerateForm, "prompt" | "by">;
 
 export const FIRST_FORM: GenerateForm = {
   ...{ prompt: "", length: "200", temperature: "0.8", topK: "0", topP: "1", seed: "" },
+  by: "checkpoint",
 };
 
 /** A text that is being written, or was. */
@@ -35,11 +40,17 @@ export interface Written {
   seed: number;
   /** Of the checkpoint that wrote; null until it is told. */
   step: number | null;
+  /** Of the weights that the run's peers wrote with, in order, and how often they began anew. */
+  live?: { steps: number[]; restarts: number } | null;
   tokens: number | null;
+  /** While it is written, and after: null before there is anything to tell. */
+  tokensPerS?: number | null;
 }
 
 export interface GenerateModel {
   form: GenerateForm;
+  /** The run has peers that may write. */
+  live: boolean;
   phase: "idle" | "asking" | "writing" | "done" | "stopped" | "failed";
   written: Written | null;
   /** done: whether it ended by itself or by its length. failed: what went wrong. */
@@ -48,7 +59,7 @@ export interface GenerateModel {
 }
 
 export const NOTHING_WRITTEN: GenerateModel = {
-  ...{ form: FIRST_FORM, phase: "idle", written: null, reason: null, refusal: null },
+  ...{ form: FIRST_FORM, live: false, phase: "idle", written: null, reason: null, refusal: null },
 };
 
 /** What the coordinator is asked for; `seed` null = it draws one here. */
@@ -59,6 +70,8 @@ export interface Wish {
   topK: number;
   topP: number;
   seed: number | null;
+  /** The peers of the run write it. */
+  live: boolean;
 }
 
 interface Rule {
@@ -97,7 +110,16 @@ export interface FieldView {
   problem: string;
 }
 
+export interface WriterView {
+  id: Writer;
+  label: string;
+  hint: string;
+  chosen: boolean;
+}
+
 export interface GenerateView {
+  /** Who may write; empty where there is no choice. */
+  writers: WriterView[];
   prompt: string;
   promptHint: string;
   promptProblem: string;
@@ -118,6 +140,7 @@ export function generateView(model: GenerateModel): GenerateView {
   const promptProblem = problemOfPrompt(form.prompt);
   const busy = phase === "asking" || phase === "writing";
   return {
+    writers: writersOf(model),
     ...{ prompt: form.prompt, promptHint, promptProblem, fields, busy, mayStop: busy },
     maySend: !busy && form.prompt !== "" && promptProblem === "" &&
       fields.every(({ problem }) => problem === ""),
@@ -128,14 +151,32 @@ export function generateView(model: GenerateModel): GenerateView {
   };
 }
 
+function writersOf({ form, live }: GenerateModel): WriterView[] {
+  if (!live) return [];
+  const writers: Omit<WriterView, "chosen">[] = [
+    {
+      ...{ id: "checkpoint", label: "The newest checkpoint" },
+      hint: "On the coordinator’s computer, one text at a time. Costs the run nothing.",
+    },
+    {
+      ...{ id: "peers", label: "The computers of the run" },
+      hint:
+        "With the weights of now, each computer its own layers. Each copies them for it, and steps take a " +
+        "little longer while they write.",
+    },
+  ];
+  return writers.map((it) => ({ ...it, chosen: it.id === form.by }));
+}
+
 /** Null while something in the form cannot be used. */
-export function wishOf(form: GenerateForm): Wish | null {
+export function wishOf({ form, live }: Pick<GenerateModel, "form" | "live">): Wish | null {
   if (!generateView({ ...NOTHING_WRITTEN, form }).maySend) return null;
   const number = (id: NumberField) => Number(form[id].trim());
   return {
     ...{ prompt: form.prompt, count: number("length"), temperature: number("temperature") },
     ...{ topK: number("topK"), topP: number("topP") },
     seed: form.seed.trim() === "" ? null : number("seed"),
+    live: live && form.by === "peers",
   };
 }
 
@@ -177,14 +218,16 @@ const REFUSED: Readonly<Record<string, { tone: Tone; text: string }>> = {
   },
 };
 
-function said({ phase, written, reason, refusal }: GenerateModel): GenerateView["said"] {
+function said({ phase, written, reason, refusal, form, live }: GenerateModel): GenerateView["said"] {
   switch (phase) {
     case "idle":
       return null;
     case "asking":
       return {
         tone: "info",
-        text: "Waiting for the model: the first text after a checkpoint has it loaded.",
+        text: live && form.by === "peers"
+          ? "Waiting for the computers of the run: each copies its layers between two steps."
+          : "Waiting for the model: the first text after a checkpoint has it loaded.",
       };
     case "writing":
       return { tone: "info", text: "Writing…" };
@@ -215,10 +258,13 @@ function sentence(text: string): string {
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }
 
-function about({ step, seed, tokens }: Written): string {
+function about({ step, live = null, seed, tokens, tokensPerS = null }: Written): string {
   return [
     ...(step === null ? [] : [`checkpoint of step ${count(step)}`]),
+    ...(live === null ? [] : [`weights of step ${live.steps.map(count).join(", then ")}`]),
+    ...(live === null || live.restarts === 0 ? [] : [`begun anew ${plural(live.restarts, "time")}`]),
     `seed ${seed}`,
     ...(tokens === null ? [] : [plural(tokens, "token")]),
+    ...(tokensPerS === null ? [] : [`${tokensPerS.toFixed(1)} tokens a second`]),
   ].join(", ");
 }

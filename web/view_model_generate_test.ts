@@ -7,10 +7,11 @@ import {
   generateView,
   NOTHING_WRITTEN,
   PROMPT_CHARS_MAX,
-  wishOf,
+  wishOf as wishOfModel,
 } from "./view_model_generate.ts";
 
 const form: GenerateForm = { ...FIRST_FORM, prompt: "a" };
+const wishOf = (form: GenerateForm) => wishOfModel({ form, live: true });
 const written = { prompt: "a", text: "bc", seed: 5, step: null, tokens: null };
 
 function view(part: Partial<GenerateModel>) {
@@ -27,7 +28,7 @@ Deno.test("generate: a first form lacks its prompt only, and says so without a s
   assert.deepEqual(first.fields.map(({ problem }) => problem), ["", "", "", "", ""]);
   assert.equal(wishOf(FIRST_FORM), null);
   assert.deepEqual(wishOf(form), {
-    ...{ prompt: "a", count: 200, temperature: 0.8, topK: 0, topP: 1, seed: null },
+    ...{ prompt: "a", count: 200, temperature: 0.8, topK: 0, topP: 1, seed: null, live: false },
   });
   assert.deepEqual(wishOf({ ...form, seed: " 7 ", length: "8192" })?.seed, 7);
 });
@@ -52,6 +53,24 @@ Deno.test("generate: the bounds of every number, as the coordinator has them", (
   const long = view({ form: { ...form, prompt: "x".repeat(PROMPT_CHARS_MAX + 1) } });
   assert.match(long.promptProblem, /^20,001 characters are too many/);
   assert.equal(long.maySend, false);
+});
+
+Deno.test("generate: who writes is a choice while the run has peers, and what they cost is said", () => {
+  assert.deepEqual(view({}).writers, []);
+  const by = (live: boolean) => wishOfModel({ form: { ...form, by: "peers" }, live })?.live;
+  assert.deepEqual([by(true), by(false), wishOf(form)?.live], [true, false, false]);
+  const { writers } = view({ live: true, form: { ...form, by: "peers" } });
+  assert.deepEqual(writers.map(({ id, chosen }) => [id, chosen]), [["checkpoint", false], ["peers", true]]);
+  assert.match(writers[1]!.hint, /steps take a little longer/);
+  const asking = (form: GenerateForm) => view({ live: true, form, phase: "asking", written }).said!.text;
+  assert.match(asking({ ...form, by: "peers" }), /copies its layers/);
+  assert.match(asking(form), /has it loaded/);
+  const live = { steps: [12, 1_340], restarts: 1 };
+  const done = { ...written, live, tokens: 9, tokensPerS: 4.26 };
+  assert.equal(
+    view({ phase: "done", written: done }).output?.about,
+    "weights of step 12, then 1,340, begun anew 1 time, seed 5, 9 tokens, 4.3 tokens a second",
+  );
 });
 
 Deno.test("generate: while a text is written it may be stopped and no other asked for", () => {

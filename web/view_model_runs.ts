@@ -150,7 +150,7 @@ function rowOf(run: HubRun): RunRow {
   };
 }
 
-function factsOf({ place, peers, params, trainLoss, valLoss, dataset }: HubRun): Fact[] {
+function factsOf({ place, peers, params, trainLoss, valLoss, dataset, publicText }: HubRun): Fact[] {
   const losses = [
     ...(trainLoss === null ? [] : [{ label: "Training loss", value: loss(trainLoss) }]),
     ...(valLoss === null ? [] : [{ label: "Validation loss", value: loss(valLoss) }]),
@@ -160,5 +160,6 @@ function factsOf({ place, peers, params, trainLoss, valLoss, dataset }: HubRun):
     ...(params === 0 ? [] : [{ label: "Parameters", value: magnitude(params) }]),
     ...(dataset === "" ? [] : [{ label: "Text", value: dataset }]),
     ...losses,
+    ...(publicText ? [{ label: "Writing text", value: "with its join link" }] : []),
   ];
 }

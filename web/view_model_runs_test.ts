@@ -13,6 +13,7 @@ const RUN: HubRun = {
     valLoss: null,
     dataset: "moby-dick",
     listed: false,
+    publicText: false,
   },
   ...{ createdAt: 1, joinLink: "http://x/r/a/#t", adminLink: "http://x/r/a/admin#u" },
 };
@@ -36,6 +37,12 @@ Deno.test("runs: what may be done follows from where a run stands, and nothing w
   const busy = only({ busy: "archiving" });
   assert.deepEqual(busy.can, { archive: false, open: null, clone: false, list: false, remove: false });
   assert.deepEqual([busy.state.word, busy.joinLink], ["Archiving", null]);
+});
+
+Deno.test("runs: a run with which contributors may write says so", () => {
+  const labels = (part: Partial<HubRun>) => only(part).facts.map(({ label }) => label);
+  assert.ok(labels({ publicText: true }).includes("Writing text"));
+  assert.ok(!labels({}).includes("Writing text"));
 });
 
 Deno.test("runs: archiving says what it means for those who are in it", () => {

@@ -5,7 +5,7 @@ import type { EngineWish, Invite, TabSnapshot } from "../peer/wire/status.ts";
 import { type Standing, type Term, termsOf } from "./contributor_consent.ts";
 import type { Given, PaceRecord } from "./contributor_given.ts";
 import type { Traffic } from "./contributor_kept.ts";
-import { count, magnitude, sentenceCase } from "./format.ts";
+import { count, sentenceCase, trainingText } from "./format.ts";
 import { type Features, type LimitsView, limitsView, rulingSentence } from "./view_model_tab_limits.ts";
 import { contribution, type Fact, live, type LiveView } from "./view_model_tab_live.ts";
 import {
@@ -130,9 +130,9 @@ function welcome(model: TabModel, invite: Invite): TabScreen {
   return {
     kind: "welcome",
     title: `Lend this computer to “${invite.runName}”`,
-    lead: `${sentenceCase(invite.operator)} is training a language model with ${
-      magnitude(invite.params)
-    } parameters on the text “${invite.dataset}”, cut into pieces that several computers compute together. ${
+    lead: `${sentenceCase(invite.operator)} is ${
+      trainingText({ params: invite.params, baseParams: invite.base?.params })
+    } on the text “${invite.dataset}”, cut into pieces that several computers compute together. ${
       company(invite.peers)
     }`,
     terms: termsOf(invite),

@@ -5,12 +5,19 @@ import { readConfig } from "../../peer/model/config.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import type { RunConfig } from "../../peer/wire/run.ts";
 import { type Coordinator, type CoordinatorOptions, startCoordinator } from "../main.ts";
+import { corpusIdOf } from "../corpora/types.ts";
 import { processCorpusProgress } from "./corpus_progress.ts";
+import { findCheckpoint, newestOf } from "./checkpoint_path.ts";
 import { planResume, refuseUnfinished } from "./resume_plan.ts";
 import { aborted, listenForInterrupts } from "./interrupts.ts";
 import { folderName, integerFlag, positional, type VerbOptions } from "./options.ts";
 import { processReporter, type Reporter } from "./report.ts";
 import { repositoryRoot } from "./root.ts";
+import { isLora } from "../../peer/wire/view.ts";
+import { takeWeights } from "../hub/weights.ts";
+import { copyBase } from "../store/base.ts";
+import { baseFolderOf } from "../store/base_place.ts";
+import { readCheckpoint } from "../store/checkpoints.ts";
 import { lookAtRunLog } from "../store/run_log.ts";
 
 export interface RunOptions extends Omit<CoordinatorOptions, "onEvent"> {
@@ -26,10 +33,40 @@ export async function newRunOptions(options: VerbOptions): Promise<RunOptions> {
     // What began the run is in its log; configuration flags are for the first start.
     return await resumedRunOptions({ ...options, config: {}, positionals: [out_dir] });
   }
-  const config = readConfig({ ...await fileConfig(options.flags.config), ...options.config });
-  const run = runOptions(options, config);
+  const given = { ...await fileConfig(options.flags.config), ...options.config };
+  const { init_from } = options.flags;
+  if (init_from !== undefined) {
+    return await runFromWeights(options, await findCheckpoint(resolve(init_from)), given);
+  }
+  const run = runOptions(options, readConfig(given));
   refuseUnfinished(run.outDir);
   return run;
+}
+
+/** A new run that begins with the weights of another one, under that one's configuration overlaid by what is given. */
+async function runFromWeights(
+  options: VerbOptions,
+  checkpoint: string,
+  given: Readonly<Record<string, unknown>>,
+): Promise<RunOptions> {
+  const { manifest } = await readCheckpoint(checkpoint);
+  const { warmup_iters, lr_decay_iters, min_lr, ...rest } = manifest.config;
+  // Another length or rate brings its own course of rates, as in a run that is begun with nothing.
+  const course = "max_iters" in given || "learning_rate" in given
+    ? {}
+    : { warmup_iters, lr_decay_iters, min_lr };
+  const asked = readConfig({ ...rest, ...course, ...given });
+  const run = runOptions(options, asked);
+  refuseUnfinished(run.outDir);
+  if (await newestOf(run.outDir) !== null) {
+    throw new ShoalError(
+      "usage",
+      `"${run.outDir}" holds a run's checkpoints already; name a new folder with --out_dir`,
+    );
+  }
+  await Deno.mkdir(run.outDir, { recursive: true });
+  const { checkpoint: resumeFrom, config } = await takeWeights(checkpoint, run.outDir, asked);
+  return { ...run, config, resumeFrom, note: `beginning with the weights of ${checkpoint}` };
 }
 
 /** Options of a run that goes on: from its log, or from a checkpoint with its configuration, overlaid by the flags. */
@@ -47,8 +84,16 @@ export async function resumedRunOptions(options: VerbOptions): Promise<RunOption
   const plan = await planResume(resolve(named), { changed, nowMs: Date.now() });
   const config = readConfig({ ...plan.config, ...options.config });
   const { folder, restore, resumeFrom, note } = plan;
-  const from = resumeFrom === null ? {} : { resumeFrom };
-  return { ...runOptions(options, config, folder), ...from, restore, note };
+  const run = { ...runOptions(options, config, folder), restore, note };
+  if (resumeFrom === null) return run;
+  if (isLora(config)) await bringBase(resumeFrom, run.outDir);
+  return { ...run, resumeFrom };
+}
+
+/** Adapters that go on elsewhere take what they belong to with them. */
+async function bringBase(checkpoint: string, outDir: string): Promise<void> {
+  const folder = await baseFolderOf(checkpoint);
+  if (folder !== outDir) await copyBase(folder, outDir);
 }
 
 function runOptions({ flags, ...rest }: VerbOptions, config: RunConfig, folder?: string): RunOptions {
@@ -56,8 +101,8 @@ function runOptions({ flags, ...rest }: VerbOptions, config: RunConfig, folder?:
   const outDir = resolve(
     flags.out_dir ?? folder ?? join("runs", `${folderName(runName)}-${timestamp(new Date())}`),
   );
-  // Runs that lie side by side share their prepared texts; one that lies elsewhere may write nowhere else.
-  const shared = dirname(outDir) === resolve("runs") ? { corporaDir: resolve("runs", "corpora") } : {};
+  const texts = textsFor(outDir, config.dataset);
+  const shared = texts === null ? {} : { corporaDir: texts };
   return {
     ...{ config, outDir, ...shared },
     host: flags.host ?? "127.0.0.1",
@@ -66,8 +111,30 @@ function runOptions({ flags, ...rest }: VerbOptions, config: RunConfig, folder?:
     runName,
     webRoot: join(repositoryRoot, "web", "dist"),
     ...(flags.public_url === undefined ? {} : { publicUrl: flags.public_url }),
+    ...(flags.base_url === undefined ? {} : { baseUrl: flags.base_url }),
     ...(flags.public_text === undefined ? {} : { publicText: true }),
   };
+}
+
+/**
+ * Where prepared texts are: runs that lie side by side in runs/ share them; one that lies elsewhere may write nowhere else, but reads what
+ * was prepared there, or beside it. Null: in its own folder.
+ */
+function textsFor(outDir: string, dataset: string): string | null {
+  const shared = resolve("runs", "corpora");
+  if (dirname(outDir) === resolve("runs")) return shared;
+  const id = corpusIdOf(dataset);
+  const places = [join(outDir, "corpora"), join(dirname(outDir), "corpora"), shared];
+  return id === null ? null : places.find((place) => isThere(join(place, id))) ?? null;
+}
+
+function isThere(path: string): boolean {
+  try {
+    return Deno.statSync(path).isDirectory;
+  } catch {
+    // Not there, or not to be read, which is the same here.
+    return false;
+  }
 }
 
 /** 20260130-0912: sorts by time and is a valid folder name everywhere. */
@@ -76,7 +143,8 @@ export function timestamp(date: Date): string {
   return `${digits.slice(0, 8)}-${digits.slice(9, 15)}`;
 }
 
-async function fileConfig(path: string | undefined): Promise<Record<string, unknown>> {
+/** Keys out of the file of `--config`; none without one. @throws {ShoalError} bad-config */
+export async function fileConfig(path: string | undefined): Promise<Record<string, unknown>> {
   if (path === undefined) return {};
   try {
     const value: unknown = JSON.parse(await Deno.readTextFile(path));

@@ -76,7 +76,7 @@ interface Measure {
 }
 
 async function measure({ weights, corpus, split, iters, compute, output }: Measure) {
-  const { manifest: { spec, config }, params } = weights;
+  const { manifest: { config }, spec, params } = weights;
   const tokenizer = tokenizerOf(weights.manifest, weights.tokenizer);
   const begun = performance.now();
   let drawn = 0;

@@ -4,7 +4,7 @@ import { basename, join } from "node:path";
 import { factsOf, withMetrics } from "../export/facts.ts";
 import { totalBytes } from "../export/pieces.ts";
 import { type ExportPlan, fileStem, planExport, readFormat } from "../export/plan.ts";
-import { openCheckpoint } from "../export/source.ts";
+import { openWeights } from "../export/merged.ts";
 import { writeExport } from "../export/write.ts";
 import { recoveryDir } from "../store/checkpoints.ts";
 import { latestCheckpoint } from "../store/weights.ts";
@@ -44,15 +44,16 @@ export async function exportModel(options: VerbOptions, output: ExportOutput): P
   const { format, dtype } = readFormat(requiredFlag(options, "format"), flags.dtype ?? "f32");
   const shardBytes = MEGABYTE * integerFlag(options, "shard_mb", { absent: 5000, min: 1, max: 1_000_000 });
   const path = await locate(wanted);
-  using source = await openCheckpoint(path);
+  using source = await openWeights(path, format);
   const { manifest } = source;
   const facts = await withMetrics(factsOf(manifest, flags.license || null), runFolderOf(path));
   const name = (flags.name || facts.dataset).slice(0, NAME_CHARS_MAX);
   const tokenizer = await readTokenizer(path, manifest);
   const plan = planExport(source, {
     ...{ format, dtype, name, facts, shardBytes, vocab: manifest.vocab, tokenizer },
+    baseModel: flags.base_model || null,
   });
-  for (const note of notesOn(plan, manifest.vocab)) output.note(note);
+  for (const note of notesOn(plan, tokenizer === null ? manifest.vocab : [])) output.note(note);
   const out = flags.out || await defaultOut(plan, `${fileStem(name)}-step-${manifest.step}`);
   const written = await writeExport(plan, out, {
     force: flags.force !== undefined,
@@ -67,7 +68,7 @@ export async function exportModel(options: VerbOptions, output: ExportOutput): P
   return { checkpoint: path, step: manifest.step, format, dtype, out: written, bytes: plan.bytes, files };
 }
 
-/** As findCheckpoint, but without reading the files: openCheckpoint verifies them, a piece at a time. */
+/** As findCheckpoint, but without reading the files: openWeights verifies them, a piece at a time. */
 async function locate(path: string): Promise<string> {
   if (await isCheckpoint(path)) return path;
   const found = [await latestCheckpoint(path), await latestCheckpoint(recoveryDir(path))];
@@ -82,8 +83,8 @@ async function defaultOut({ format, dtype, kind }: ExportPlan, stem: string): Pr
 }
 
 /** What a person should know before trying the result. */
-function notesOn({ format }: ExportPlan, vocab: readonly string[]): string[] {
-  const wide = vocab.some((char) => char.codePointAt(0)! > 0x7f);
+function notesOn({ format }: ExportPlan, characters: readonly string[]): string[] {
+  const wide = characters.some((char) => char.codePointAt(0)! > 0x7f);
   if (format !== "gguf" || !wide) return [];
   return [
     "note: prompts for llama.cpp may only use characters of the training text; its tokenizer does not come back from " +

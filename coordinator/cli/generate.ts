@@ -2,6 +2,7 @@
 // No network, no GPU, nothing written to disk: text goes to stdout as it comes, notes to stderr.
 import { ShoalError } from "../../peer/wire/errors.ts";
 import { findCheckpoint } from "./checkpoint_path.ts";
+import { generateLive } from "./generate_live.ts";
 import { integerFlag, numberFlag, positional, requiredFlag, type VerbOptions } from "./options.ts";
 import type { TextEnd, TextRequest } from "../http/text_protocol.ts";
 import { TextModel } from "./text_model.ts";
@@ -25,6 +26,11 @@ export async function generate(options: VerbOptions, output: GenerateOutput): Pr
   positional(options, 0);
   const request = requestOf(options);
   const json = options.flags.json !== undefined;
+  const { url, checkpoint } = options.flags;
+  if (url !== undefined && checkpoint !== undefined) {
+    throw new ShoalError("usage", "--url and --checkpoint are two ways to write; use one of them");
+  }
+  if (url !== undefined) return await generateLive(url, { request, json }, output);
   const path = await findCheckpoint(requiredFlag(options, "checkpoint"));
   const model = await TextModel.open(path);
   const begun = performance.now();

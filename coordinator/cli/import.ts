@@ -22,6 +22,7 @@ export async function runImport(options: VerbOptions, output: ImportOutput): Pro
   const out = resolve(requiredFlag(options, "out"));
   const imported = await importModel({
     ...{ from: resolve(from), out, config: options.config },
+    ...(options.flags.adapter === undefined ? {} : { adapter: resolve(options.flags.adapter) }),
     onProgress: (done, of) => output.progress?.(done < of ? progressBar(done, of) : ""),
   });
   const { path, spec, config, params, tokenizer } = imported;

@@ -32,6 +32,7 @@ const actions: Readonly<Record<string, (options: VerbOptions) => Promise<number>
   import: bringIn,
   eval: measure,
   serve: async (options) => await (await import("./serve.ts")).serve(options),
+  corpus: keepTexts,
   export: exportFiles,
   doctor: async (options) => {
     positional(options, 0);
@@ -84,6 +85,24 @@ async function exportFiles(options: VerbOptions): Promise<number> {
 async function measure(options: VerbOptions): Promise<number> {
   const { runEval } = await import("./eval.ts");
   await runEval(options, outputWithProgress());
+  return 0;
+}
+
+async function keepTexts(options: VerbOptions): Promise<number> {
+  const [{ runCorpus }, { processCorpusProgress }] = await Promise.all([
+    import("./corpus.ts"),
+    import("./corpus_progress.ts"),
+  ]);
+  const progress = processCorpusProgress(options.flags.json !== undefined);
+  try {
+    await runCorpus(options, {
+      data: (text) => writeOut(`${text}\n`),
+      note: (text) => console.error(text),
+      progress: progress.show,
+    });
+  } finally {
+    progress.end();
+  }
   return 0;
 }
 

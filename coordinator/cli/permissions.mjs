@@ -28,13 +28,23 @@ export function permissionsFor(verb, args, around) {
   if (verb === "peer") {
     const kept = flags.stateDir === null ? [] : [flags.stateDir];
     const files = [...read(around.root, ...kept), ...(kept.length > 0 ? write(...kept) : [])];
-    return [...nativeCode, "--allow-env", "--allow-sys", ...files, ...net(hostOf(flags.join))];
+    return [
+      ...nativeCode,
+      "--allow-env",
+      "--allow-sys",
+      ...files,
+      ...net(hostOf(flags.join), flags.modelHost),
+    ];
   }
-  if (verb === "generate") return [...read(around.root, ...flags.folders), "--allow-env"];
+  if (verb === "generate") {
+    if (flags.url !== null) return [...read(around.root), ...net(hostOf(flags.url)), "--allow-env"];
+    return [...read(around.root, ...flags.folders), "--allow-env"];
+  }
   if (verb === "import") {
     const { from, out } = importPaths(args, around.cwd);
     return [...read(around.root, ...from, ...out), ...write(...out), "--allow-env"];
   }
+  if (verb === "corpus") return corpusPermissions(args, around);
   if (verb === "eval") {
     return [...nativeCode, ...read(around.root, ...flags.folders), "--allow-env", "--allow-sys"];
   }
@@ -61,17 +71,31 @@ export function permissionsFor(verb, args, around) {
       ...net(),
     ];
   }
-  const server = ["--allow-env", "--allow-sys", ...write(...flags.written), ...net(flags.host)];
-  if (verb === "run") return [...server, ...read(around.root, ...flags.folders), ...run(around.deno)];
-  if (verb !== "demo") return [...server, ...read(around.root, ...flags.folders)];
+  const texts = flags.many ? { read: [], written: [] } : sharedTexts(flags.written, around.cwd);
+  const written = [...flags.written, ...texts.written];
+  const server = ["--allow-env", "--allow-sys", ...write(...written), ...net(flags.host)];
+  const files = [around.root, ...flags.folders, ...texts.read];
+  if (verb === "run") return [...server, ...read(...files), ...run(around.deno)];
+  if (verb !== "demo") return [...server, ...read(...files)];
   // Playwright looks at the browser's file before it starts it, and keeps a profile under the temporary folder.
   const browser = around.chromium === null ? [] : [around.chromium];
   return [
     ...server.filter((flag) => !flag.startsWith("--allow-write")),
-    ...write(...flags.written, around.tmp),
-    ...read(around.root, ...flags.folders, around.tmp, ...browser),
+    ...write(...written, around.tmp),
+    ...read(...files, around.tmp, ...browser),
     ...run(around.deno, around.chromium),
   ];
+}
+
+/**
+ * Runs that lie side by side in runs/ keep their texts there, too; one that lies elsewhere may read them.
+ * @param {string[]} written @param {string} cwd
+ */
+function sharedTexts(written, cwd) {
+  const runs = resolve(cwd, "runs"), texts = join(runs, "corpora");
+  if (written.includes(runs)) return { read: [], written: [] };
+  const beside = written.map((path) => join(dirname(path), "corpora"));
+  return { read: [texts, ...beside], written: written.some((path) => dirname(path) === runs) ? [texts] : [] };
 }
 
 /** @param {string[]} args @param {string} cwd */
@@ -87,6 +111,9 @@ function readPaths(args, cwd) {
     dataset: named,
     tokenizer: named,
     state_dir: named,
+    init_from: named,
+    model_host: named,
+    url: named,
   };
   const { values, positionals } = parseArgs({ args, options, strict: false, allowPositionals: true });
   /** @param {unknown} value */
@@ -95,12 +122,15 @@ function readPaths(args, cwd) {
   const outDir = resolve(cwd, text(values.out_dir) ?? text(values.runs_dir) ?? "runs");
   // A data set may be a text file; a configuration file may name one beside itself.
   const config = text(values.config);
+  const initFrom = text(values.init_from);
   const inputs = [
     config && dirname(config),
     text(values.dataset),
     text(values.tokenizer),
     text(values.checkpoint),
+    initFrom && runFolderOf(resolve(cwd, initFrom)),
     ...positionals,
+    ...bases(cwd, text(values.checkpoint)),
   ]
     .filter((path) => path !== null);
   const resumed = positionals.map((path) => runFolderOf(resolve(cwd, path)));
@@ -108,11 +138,27 @@ function readPaths(args, cwd) {
   return {
     host: text(values.host),
     join: text(values.join),
+    // All runs of a folder, whose texts lie in it.
+    many: text(values.runs_dir) !== null,
+    url: text(values.url),
+    modelHost: text(values.model_host),
     stateDir: stateDir === null ? null : resolve(cwd, stateDir),
     folders: [...written, ...inputs.map((path) => resolve(cwd, path))],
     // A resumed run writes on in its own folder.
     written,
   };
+}
+
+/**
+ * Where the base of a checkpoint's adapters may lie outside its folder: in its run's, or beside a copy.
+ * @param {string} cwd @param {string | null} checkpoint
+ */
+function bases(cwd, checkpoint) {
+  if (checkpoint === null) return [];
+  const path = resolve(cwd, checkpoint);
+  const folders = new Set([runFolderOf(path), dirname(path)]);
+  folders.delete(path);
+  return [...folders].map((folder) => join(folder, "base.safetensors"));
 }
 
 /**
@@ -138,13 +184,34 @@ function exportPaths(args, cwd) {
  * @param {string[]} args @param {string} cwd
  */
 function importPaths(args, cwd) {
-  const options = { out: /** @type {const} */ ({ type: "string" }) };
+  const named = /** @type {const} */ ({ type: "string" });
+  const options = { out: named, adapter: named };
   const { values, positionals } = parseArgs({ args, options, strict: false, allowPositionals: true });
   const folderOf = (/** @type {string} */ path) => path.endsWith(".safetensors") ? dirname(path) : path;
   return {
-    from: positionals.slice(0, 1).map((path) => folderOf(resolve(cwd, path))),
+    from: [
+      ...positionals.slice(0, 1).map((path) => folderOf(resolve(cwd, path))),
+      ...(typeof values.adapter === "string" ? [resolve(cwd, values.adapter)] : []),
+    ],
     out: typeof values.out === "string" && values.out !== "" ? [resolve(cwd, values.out)] : [],
   };
+}
+
+/**
+ * A text is read where it lies. Only the runs' folder is written, and where a coordinator has the texts, only that is asked.
+ * @param {string[]} args @param {Surroundings} around
+ */
+function corpusPermissions(args, { root, cwd }) {
+  const named = /** @type {const} */ ({ type: "string" });
+  const options = { runs_dir: named, hub: named, tokenizer: named };
+  const { values, positionals } = parseArgs({ args, options, strict: false, allowPositionals: true });
+  const { runs_dir, hub, tokenizer } = values;
+  const [order, file] = positionals;
+  const inputs = [order === "add" ? file : undefined, tokenizer].filter((path) => typeof path === "string");
+  const sources = inputs.map((path) => resolve(cwd, path));
+  if (typeof hub === "string") return [...read(root, ...sources), ...net(hostOf(hub)), "--allow-env"];
+  const folder = resolve(cwd, typeof runs_dir === "string" ? runs_dir : "runs");
+  return [...read(root, ...sources, folder), ...(order === "list" ? [] : write(folder)), "--allow-env"];
 }
 
 /** A checkpoint lies in <run>/checkpoints/<step>; a run may be named by either. @param {string} path */

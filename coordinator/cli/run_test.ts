@@ -23,6 +23,15 @@ Deno.test("runs_dir: what is of one run is refused, by name, before anything is 
   await assert.rejects(many({ name: "x" }), /--name is of one run; with --runs_dir/);
   await assert.rejects(many({ out_dir: "x" }), /--out_dir is of one run/);
   await assert.rejects(many({}, { n_layer: 3 }), /--n_layer is of one run/);
+  const path = await Deno.makeTempFile({ suffix: ".json" });
+  try {
+    await Deno.writeTextFile(path, '{"dataset": "moby-dick"}');
+    await assert.rejects(many({ config: path }), /dataset in .* is of one run/);
+    await Deno.writeTextFile(path, '{"n_layers": 3}');
+    await assert.rejects(many({ config: path }), /n_layers/);
+  } finally {
+    await Deno.remove(path);
+  }
 });
 
 Deno.test("runs_dir: the process writes in that folder alone", () => {

@@ -1,14 +1,18 @@
 // A worker that assembles the whole model from a snapshot's files and writes a sample on the CPU, beside the coordinator.
 import { createSampler } from "../../peer/engine/sampler.ts";
-import { wholeModel } from "../../peer/model/layout.ts";
+import { baseSpec, wholeModel } from "../../peer/model/layout.ts";
+import { mergeLora } from "../../peer/model/lora.ts";
 import { decodeSafetensors } from "../../peer/model/safetensors.ts";
 import { mergeStates } from "../../peer/model/state_file.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
+import { readBase } from "../store/base.ts";
 
 export interface SampleRequest {
   files: Uint8Array[];
   spec: ModelSpec;
+  /** Where adapters have their base. */
+  runDir: string;
   prompt: number[];
   count: number;
   seed: number;
@@ -17,7 +21,7 @@ export interface SampleRequest {
 /** Lively but mostly words; what nanoGPT's sample script uses. */
 const TEMPERATURE = 0.8;
 
-function write({ files, spec, prompt, count, seed }: SampleRequest): number[] {
+async function write({ files, spec, runDir, prompt, count, seed }: SampleRequest): Promise<number[]> {
   const maps = files.map((bytes) => {
     const decoded = decodeSafetensors(bytes);
     if (!decoded.ok) throw new ShoalError(decoded.code, decoded.reason);
@@ -26,7 +30,11 @@ function write({ files, spec, prompt, count, seed }: SampleRequest): number[] {
   const merged = mergeStates(spec, maps, wholeModel(spec));
   if (!merged.ok) throw new ShoalError(merged.code, merged.reason);
   const options = { count, temperature: TEMPERATURE, topK: 0, seed };
-  return createSampler(spec, merged.value.params).generate(prompt, options);
+  const { params } = merged.value;
+  if (spec.lora === undefined) return createSampler(spec, params).generate(prompt, options);
+  const base = await readBase(runDir, spec);
+  const weights = mergeLora(spec, wholeModel(spec), { base, adapters: params, out: base });
+  return createSampler(baseSpec(spec), weights).generate(prompt, options);
 }
 
 // Deno types a worker's global like a window's; the worker's own has postMessage(value) alone.
@@ -34,4 +42,4 @@ const scope = self as unknown as {
   onmessage: ((event: MessageEvent<SampleRequest>) => void) | null;
   postMessage(value: number[]): void;
 };
-scope.onmessage = (event) => scope.postMessage(write(event.data));
+scope.onmessage = async (event) => scope.postMessage(await write(event.data));

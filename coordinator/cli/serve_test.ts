@@ -97,6 +97,27 @@ Deno.test("serve: a stream carries the same text in pieces, then the reason, the
     assert.equal(new Set([...pieces, counts].map((it) => it.id)).size, 1);
   }));
 
+Deno.test("serve: several texts in several ways are one answer, whole or streamed", () =>
+  withServer(async ({ url }) => {
+    const alone = async (prompt: string, seed: number) =>
+      (await (await ask(url, { ...REQUEST, prompt, seed })).json()).choices[0].text;
+    const expected = [await alone("abc", 5), await alone("abc", 6), await alone("b", 5), await alone("b", 6)];
+    const asked = { ...REQUEST, prompt: ["abc", "b"], n: 2 };
+    const { choices, usage } = await (await ask(url, asked)).json();
+    assert.deepEqual(choices.map((it: { index: number }) => it.index), [0, 1, 2, 3]);
+    assert.deepEqual(choices.map((it: { text: string }) => it.text), expected);
+    assert.deepEqual(usage, { prompt_tokens: 3 + 1, completion_tokens: 120, total_tokens: 124 });
+    const told = events(await (await ask(url, { ...asked, stream: true, echo: true })).text());
+    assert.equal(told.pop(), "[DONE]");
+    const texts = ["", "", "", ""], ends = [0, 0, 0, 0];
+    for (const { index, text, finish_reason } of told.map((it) => JSON.parse(it).choices[0])) {
+      texts[index] += text;
+      if (finish_reason === "length") ends[index]!++;
+    }
+    assert.deepEqual(texts, expected.map((text, i) => `${i < 2 ? "abc" : "b"}${text}`));
+    assert.deepEqual(ends, [1, 1, 1, 1]);
+  }));
+
 Deno.test("serve: the models are listed; a name that is none is 404", () =>
   withServer(async ({ url }) => {
     const headers = { authorization: `Bearer ${KEY}` };
@@ -117,7 +138,8 @@ Deno.test("serve: every mistake is an error in OpenAI's shape", () =>
       await problem(await fetch(`${url}/${path}`), 401, "invalid_api_key");
     }
     await problem(await ask(url, "{"), 400, null);
-    assert.equal((await problem(await ask(url, { ...REQUEST, n: 2 }), 400, null)).param, "n");
+    assert.equal((await problem(await ask(url, { ...REQUEST, n: 5 }), 400, null)).param, "n");
+    assert.match((await problem(await ask(url, { ...REQUEST, live: true }), 400, null)).message, /no peers/);
     const foreign = await problem(await ask(url, { ...REQUEST, prompt: "abZ" }), 400, "bad-corpus");
     assert.match(foreign.message, /never seen the character "Z"/);
     await problem(await ask(url, { ...REQUEST, prompt: "abZ", stream: true }), 400, "bad-corpus");

@@ -3,10 +3,10 @@
 import { createSampler, type Sampler } from "../../peer/engine/sampler.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
+import { TextPieces } from "../http/text_pieces.ts";
 import type { TextEnd, TextRequest } from "../http/text_protocol.ts";
 import { type TextTokenizer, tokenizerOf } from "../store/text_tokenizer.ts";
 import { readWeights, type Weights } from "../store/weights.ts";
-import { StopFinder } from "./stop_finder.ts";
 
 export class TextModel {
   readonly spec: ModelSpec;
@@ -14,11 +14,11 @@ export class TextModel {
   readonly #tokenizer: TextTokenizer;
   readonly #sampler: Sampler;
 
-  constructor({ manifest, params, tokenizer }: Weights) {
-    this.spec = manifest.spec;
+  constructor({ manifest, spec, params, tokenizer }: Weights) {
+    this.spec = spec;
     this.step = manifest.step;
     this.#tokenizer = tokenizerOf(manifest, tokenizer);
-    this.#sampler = createSampler(manifest.spec, params);
+    this.#sampler = createSampler(spec, params);
   }
 
   /** @param path Folder of a checkpoint. @throws {ShoalError} bad-checkpoint */
@@ -38,25 +38,22 @@ export class TextModel {
     if (tokens.length === 0) {
       throw new ShoalError("usage", "the prompt is empty; give at least one character to go on from");
     }
-    return this.#pieces(this.#sampler.write(tokens, options), new StopFinder(stop), tokens);
+    return piecesOf(this.#sampler.write(tokens, options), new TextPieces(this.#tokenizer, tokens, stop));
   }
+}
 
-  *#pieces(
-    written: Generator<number, void, void>,
-    finder: StopFinder,
-    prompt: readonly number[],
-  ): Generator<string, TextEnd, void> {
-    const stream = this.#tokenizer.stream(prompt), promptTokens = prompt.length;
-    let tokens = 0, over = false;
-    for (const token of written) {
-      tokens++;
-      over = this.#tokenizer.ends(token);
-      if (over) break;
-      yield finder.push(stream.push(token));
-      if (finder.found) return { reason: "stop", promptTokens, tokens };
+function* piecesOf(
+  written: Generator<number, void, void>,
+  pieces: TextPieces,
+): Generator<string, TextEnd, void> {
+  for (const token of written) {
+    const piece = pieces.push(token);
+    if (pieces.over) {
+      yield piece + pieces.rest();
+      return pieces.end();
     }
-    const last = finder.push(stream.rest());
-    yield last + finder.rest();
-    return { reason: over || finder.found ? "stop" : "length", promptTokens, tokens };
+    yield piece;
   }
+  yield pieces.rest();
+  return pieces.end();
 }

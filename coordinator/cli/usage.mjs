@@ -4,8 +4,8 @@
 import { tools } from "./tools.mjs";
 
 /**
- * @typedef {{ name: string; value: string | null; text: string }} FlagHelp value is null for a switch
- * @typedef {{ name: string; summary: string; usage: string; flags: FlagHelp[]; config: boolean }} Verb
+ * @typedef {{ name: string; value: string | null; text: string; choices?: readonly string[] }} FlagHelp value is null for a switch
+ * @typedef {{ name: string; summary: string; usage: string; flags: FlagHelp[]; config: boolean; orders?: readonly string[] }} Verb
  */
 
 /** @type {FlagHelp} */
@@ -18,6 +18,7 @@ const engine = {
   name: "engine",
   value: "ENGINE",
   text: "wgsl, tfjs-wasm, tfjs-webgpu, cpu, or auto: the quickest here (auto)",
+  choices: ["auto", "wgsl", "tfjs-wasm", "tfjs-webgpu", "cpu"],
 };
 
 /** @type {FlagHelp[]} */
@@ -29,16 +30,28 @@ const serverFlags = [
   { name: "name", value: "TEXT", text: "name of the run, shown to contributors" },
   { name: "operator", value: "TEXT", text: "who runs it, shown to contributors" },
   {
+    name: "base_url",
+    value: "URL",
+    text: "where else peers may fetch the base of adapters: its .safetensors file, or its folder",
+  },
+  {
     name: "public_text",
     value: null,
     text: "whoever has the join link may write text with the model, too (only the organizer)",
   },
 ];
 /** @type {FlagHelp} */
+const initFrom = {
+  name: "init_from",
+  value: "DIR",
+  text:
+    "begin with the weights of a run's newest checkpoint, or of a checkpoint; with --lora_rank they are frozen",
+};
+/** @type {FlagHelp} */
 const configFile = {
   name: "config",
   value: "FILE",
-  text: "JSON file of configuration keys; flags win over it",
+  text: "JSON file of configuration keys; flags win over it, with --runs_dir what a run's maker says",
 };
 
 /** @type {Verb[]} */
@@ -68,6 +81,7 @@ export const verbs = [
       engine,
       ...serverFlags,
       configFile,
+      initFrom,
       json,
       help,
     ],
@@ -80,6 +94,7 @@ export const verbs = [
     flags: [
       ...serverFlags,
       configFile,
+      initFrom,
       {
         name: "runs_dir",
         value: "DIR",
@@ -115,6 +130,12 @@ export const verbs = [
         value: "DIR",
         text: "keep states of the newest snapshot there, over a restart (nowhere)",
       },
+      {
+        name: "model_host",
+        value: "HOST",
+        text:
+          "may fetch a run's frozen model from there, if the run names that address; commas between several (nowhere)",
+      },
       { name: "duty", value: "PERCENT", text: "share of the time in which it computes, 10 to 100 (100)" },
       { name: "memory", value: "MB", text: "most memory that it offers (what the device allows)" },
       {
@@ -139,9 +160,14 @@ export const verbs = [
   },
   {
     name: "generate",
-    summary: "write text with a trained checkpoint",
-    usage: "shoal generate --checkpoint DIR --prompt TEXT [flags]",
+    summary: "write text with a trained checkpoint, or with the peers of a live run",
+    usage: "shoal generate --checkpoint DIR | --url LINK --prompt TEXT [flags]",
     flags: [
+      {
+        name: "url",
+        value: "LINK",
+        text: "admin link of a run, whose peers then write with the weights of now",
+      },
       { name: "checkpoint", value: "DIR", text: "a checkpoint, or a run's folder (its newest checkpoint)" },
       { name: "prompt", value: "TEXT", text: "text to continue" },
       {
@@ -169,6 +195,7 @@ export const verbs = [
     usage: "shoal import DIR|model.safetensors --out RUN [flags] [--<config key>=<value> ...]",
     flags: [
       { name: "out", value: "RUN", text: "the run's folder to make; shoal resume RUN goes on from there" },
+      { name: "adapter", value: "DIR", text: "adapters of the model in PEFT's layout, to go on with (none)" },
       json,
       help,
     ],
@@ -181,7 +208,12 @@ export const verbs = [
     flags: [
       { name: "checkpoint", value: "DIR", text: "a checkpoint, or a run's folder (its newest checkpoint)" },
       { name: "dataset", value: "TEXT", text: "a known data set or a text's file (the run's own)" },
-      { name: "split", value: "NAME", text: "val, train, or whole for a text of its own (val)" },
+      {
+        name: "split",
+        value: "NAME",
+        text: "val, train, or whole for a text of its own (val)",
+        choices: ["val", "train", "whole"],
+      },
       { name: "iters", value: "N", text: "micro-batches, drawn as the run draws them (its eval_iters)" },
       { name: "all", value: null, text: "every token of the split, once" },
       engine,
@@ -210,13 +242,49 @@ export const verbs = [
     config: false,
   },
   {
+    name: "corpus",
+    summary: "prepare a text for runs to learn, list the texts there are, or remove one",
+    usage: "shoal corpus add FILE | list | remove ID [flags]",
+    orders: ["add", "list", "remove"],
+    flags: [
+      { name: "runs_dir", value: "DIR", text: "the runs' folder, in whose corpora/ texts are kept (runs)" },
+      {
+        name: "hub",
+        value: "LINK",
+        text: "of a running coordinator of several runs instead: its organizer's link",
+      },
+      {
+        name: "tokenizer",
+        value: "NAME",
+        text: "char, gpt2, or the path of a tokenizer.json (char)",
+        choices: ["char", "gpt2"],
+      },
+      { name: "column", value: "NAME", text: "field of a .jsonl or column of a .parquet file (text)" },
+      { name: "vocab_multiple", value: "N", text: "fill the vocabulary up to a multiple of this (1)" },
+      { name: "name", value: "TEXT", text: "what lists call the text (the file)" },
+      json,
+      help,
+    ],
+    config: false,
+  },
+  {
     name: "export",
     summary: "write a trained model as files that other programs open",
-    usage: "shoal export --checkpoint DIR --format hf|gguf|onnx [flags]",
+    usage: "shoal export --checkpoint DIR --format hf|gguf|onnx|peft [flags]",
     flags: [
       { name: "checkpoint", value: "DIR", text: "a checkpoint, or a run's folder (its newest checkpoint)" },
-      { name: "format", value: "FORMAT", text: "hf (transformers), gguf (llama.cpp) or onnx (onnxruntime)" },
-      { name: "dtype", value: "TYPE", text: "f32, f16, hf and gguf also bf16, gguf also q8_0 (f32)" },
+      {
+        name: "format",
+        value: "FORMAT",
+        text: "hf (transformers), gguf (llama.cpp), onnx (onnxruntime), or peft (adapters alone)",
+        choices: ["hf", "gguf", "onnx", "peft"],
+      },
+      {
+        name: "dtype",
+        value: "TYPE",
+        text: "f32, f16, all but onnx also bf16, gguf also q8_0 (f32)",
+        choices: ["f32", "f16", "bf16", "q8_0"],
+      },
       {
         name: "out",
         value: "PATH",
@@ -224,6 +292,11 @@ export const verbs = [
       },
       { name: "force", value: null, text: "replace what an earlier export wrote there" },
       { name: "name", value: "TEXT", text: "name of the model (the data set's)" },
+      {
+        name: "base_model",
+        value: "NAME",
+        text: "what a peft folder calls the model that was fine-tuned: its name on the hub, or a path",
+      },
       { name: "license", value: "TEXT", text: "licence of the training data, for the model card" },
       { name: "shard_mb", value: "N", text: "most megabytes of one safetensors file (5000)" },
       json,

@@ -61,19 +61,29 @@ Deno.test("a coordinator reads its inputs and writes only its output folder", ()
   const args = ["--out_dir", "out", "--config=in/c.json", "--dataset", "t.txt", "--host", "0.0.0.0"];
   const flags = permissionsFor("coordinator", args, around);
   assert.ok(flags.includes("--allow-write=/w/out"));
-  assert.ok(flags.includes("--allow-read=/r,/w/out,/w/in,/w/t.txt"));
+  // The texts of runs/, and those beside its own folder, are read; only a run in runs/ adds to them.
+  assert.ok(flags.includes("--allow-read=/r,/w/out,/w/in,/w/t.txt,/w/runs/corpora,/w/corpora"));
+  const inside = permissionsFor("run", ["--out_dir=runs/a"], around);
+  assert.ok(inside.includes("--allow-write=/w/runs/a,/w/runs/corpora"));
   assert.ok(flags.includes("--allow-net=0.0.0.0"));
 });
 
 Deno.test("an export writes its own place and the name it is made under, and nothing beside them", () => {
   const named = permissionsFor("export", ["--checkpoint", "old/run", "--out", "/x/model"], around);
   assert.ok(named.includes("--allow-write=/x/model,/x/.writing-model"));
-  assert.ok(named.includes("--allow-read=/r,/w/old/run,/w/old/run/metrics.jsonl,/x/model,/x/.writing-model"));
+  assert.ok(
+    named.includes(
+      "--allow-read=/r,/w/old/run,/w/old/base.safetensors,/w/old/run/metrics.jsonl,/x/model,/x/.writing-model",
+    ),
+  );
   assert.ok(!named.some((flag) => /^--allow-(net|env|run|ffi)/.test(flag)));
   const step = permissionsFor("export", ["--checkpoint=old/run/checkpoints/step-10"], around);
   assert.ok(step.includes("--allow-write=/w/runs/exports"));
   assert.ok(
-    step.includes("--allow-read=/r,/w/old/run/checkpoints/step-10,/w/old/run/metrics.jsonl,/w/runs/exports"),
+    step.includes(
+      "--allow-read=/r,/w/old/run/checkpoints/step-10,/w/old/run/base.safetensors," +
+        "/w/old/run/checkpoints/base.safetensors,/w/old/run/metrics.jsonl,/w/runs/exports",
+    ),
   );
 });
 
@@ -91,6 +101,8 @@ Deno.test("an import writes its run's folder alone and reads the model's; neithe
   const single = permissionsFor("import", ["--out=o", "m/llama/model.safetensors"], around);
   assert.ok(single.includes("--allow-read=/r,/w/m/llama,/w/o"));
   assert.ok(!permissionsFor("import", ["m"], around).some((flag) => flag.startsWith("--allow-write")));
+  const live = permissionsFor("generate", ["--url", "https://a.example/admin#t"], around);
+  assert.deepEqual(live, ["--allow-read=/r", "--allow-net=a.example:443", "--allow-env"]);
   for (const verb of ["eval", "serve", "generate"]) {
     const flags = permissionsFor(verb, ["--checkpoint", "runs/a", "--dataset=t.txt"], around);
     assert.ok(!flags.some((flag) => flag.startsWith("--allow-write")), verb);

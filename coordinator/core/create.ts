@@ -5,6 +5,7 @@ import { noPlanning } from "./planning.ts";
 import { noProbing } from "./probes.ts";
 import { type RunCoreState, zeroCosts } from "./run_state.ts";
 import { noSnapshots } from "./snapshot_state.ts";
+import { noTexts } from "./text_state.ts";
 import { noTraces } from "./trace.ts";
 
 /** What belongs to one cut of the layers and begins anew with the next. */
@@ -68,7 +69,7 @@ export function createRunState(
       recoveryBytes: 0,
       report: null,
     },
-    ...{ costs: zeroCosts(), toldHolders: "", traces: noTraces() },
+    ...{ costs: zeroCosts(), toldHolders: "", traces: noTraces(), texts: noTexts() },
     ...{ trainLoss: null, gradNorm: null, stepMs: 0, lastCommitAt: 0, started: false, stepsRedone: 0 },
     stepsSkipped: 0,
     ...{ tokensTotal: 0, barren: 0, ending: null, sample: null, sampledAt: -1, events: [], eventSeq: 0 },

@@ -2,20 +2,20 @@
 // nothing; at most it lowers slots that memory had to spare.
 import { INFLIGHT_SLACK } from "../../peer/schedule/windows.ts";
 import type { RunConfig, StagePlan } from "../../peer/wire/run.ts";
-import { isDelayed } from "../../peer/wire/view.ts";
+import { isDelayed, isLora } from "../../peer/wire/view.ts";
 import { type Fit, roomBeside } from "./fit.ts";
 import type { PeerRecord } from "./run_state.ts";
 
 /**
- * The ends of a tied embedding must add up integers, and with delayed gradients a state has older weights, which a GPU does not
- * keep. Changes the stages in their list.
+ * The ends of a tied embedding must add up integers, with delayed gradients a state has older weights, which a GPU does not
+ * keep, and what a GPU trains is a whole stage, not adapters. Changes the stages in their list.
  */
 export function chooseOptimizers(
   fit: Fit,
   { config, peers }: { config: RunConfig; peers: readonly PeerRecord[] },
   stages: StagePlan[],
 ): void {
-  if (isDelayed(config)) return;
+  if (isDelayed(config) || isLora(config)) return;
   stages.forEach((stage, s) => {
     const [only, ...others] = stage.replicas;
     const peer = peers.find((it) => it.id === only?.peer);

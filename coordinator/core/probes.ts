@@ -49,6 +49,7 @@ export function beginAdmission({ s, now }: Turn, peer: PeerRecord, measured: Mea
   const known = s.probing.waiting[peer.id];
   if (known !== undefined) return void (known.measured = measured);
   if (measured.probes === true) peer.probes = true;
+  if (measured.writes === true) peer.writes = true;
   const admission: Admission = { measured, partners: [], until: now + PATIENCE_MS };
   s.probing.waiting[peer.id] = admission;
   // Who measures itself once more is in the run already.

@@ -11,7 +11,7 @@ import { afterBoundary, openRound } from "./boundary.ts";
 import { currentHolders, isHolder, keepsUp } from "./holders.ts";
 import { startTransfer } from "./learn.ts";
 import { evict, restart } from "./recovery.ts";
-import type { PeerBasics, RunRecord } from "./run_record.ts";
+import type { ReturnEvent, RunRecord } from "./run_record.ts";
 import { type PeerRecord, type RunCoreState, zeroCounters } from "./run_state.ts";
 import { withoutPeer } from "./shares.ts";
 import { settleRequests } from "./totals.ts";
@@ -39,9 +39,10 @@ export function restoreState(s: RunCoreState, record: RunRecord): void {
 }
 
 /** A member of the view is back. */
-export function returned(turn: Turn, basics: PeerBasics, have: Have | null): void {
+export function returned(turn: Turn, basics: ReturnEvent["peer"], have: Have | null): void {
   const { s, now } = turn;
-  const flags = { paused: false, leaving: false, hidden: false };
+  // It is of this version, or it would not have been let in before.
+  const flags = { paused: false, leaving: false, hidden: false, writes: true };
   const peer: PeerRecord = { ...basics, joinedAt: now, heardAt: now, ...zeroCounters(), ...flags };
   s.peers[peer.id] = peer;
   note(turn, "return", `${peer.id} is back`);

@@ -30,6 +30,7 @@ import { countCosts, tellHolders } from "./stalls.ts";
 import { departed, dismiss, evict, recover, restart, startIfPossible } from "./recovery.ts";
 import { heardFrom, judgeSilence, keepListening } from "./silence.ts";
 import { noTotal, settleRequests, timeOutRequests, wantTotal } from "./totals.ts";
+import { askText, cancelText, recordWriteFailed, recordWriteOpen, recordWrote, stepTexts } from "./texts.ts";
 import { recordTrace } from "./trace.ts";
 import { concludeIfWhole, restoreState, returned } from "./regather.ts";
 import { beginAdmission, recordProbed, stepProbes } from "./probes.ts";
@@ -38,6 +39,7 @@ import { endRestoreIfHeld, restored, restoreFailed, timeOutRestore } from "./res
 import { recordExported, recordKept, recordOffer, recordUnkept, tickKept } from "./snapshots.ts";
 import type { RunRecord } from "./run_record.ts";
 import {
+  type Newcomer,
   type PeerRecord,
   type RunCoreState,
   type RunEffect,
@@ -76,6 +78,7 @@ export class RunCore {
     for (const { peer, measured } of stepProbes(turn)) admit(turn, peer, measured);
     startIfPossible(turn);
     if (turn.s.committed > committed) tellHolders(turn);
+    stepTexts(turn);
     return turn.out;
   }
 }
@@ -102,6 +105,10 @@ function take(turn: Turn, event: RunEvent): void {
       return checkpointFailed(turn, event);
     case "sampled":
       return sampled(turn, event.step, event.text);
+    case "text":
+      return askText(turn, event.id, event.wish);
+    case "text-cancel":
+      return cancelText(turn, event.id);
     case "admin":
       return administer(turn, event);
     case "return":
@@ -111,11 +118,12 @@ function take(turn: Turn, event: RunEvent): void {
   }
 }
 
-function join(turn: Turn, peer: Pick<PeerRecord, "id" | "runtime" | "adapter" | "engine" | "name">): void {
+function join(turn: Turn, peer: Newcomer): void {
   const zeros = { blockMs: 0, memoryBytes: 0, ...zeroCounters() };
   const flags = { paused: false, leaving: false, hidden: false };
   turn.s.peers[peer.id] = { ...peer, joinedAt: turn.now, heardAt: turn.now, ...zeros, ...flags };
-  note(turn, "join", `${peer.id} joined: ${peer.runtime}, ${peer.adapter}`);
+  const pinned = peer.pin === undefined ? "" : `, pinned to stage ${peer.pin + 1} as before`;
+  note(turn, "join", `${peer.id} joined: ${peer.runtime}, ${peer.adapter}${pinned}`);
   turn.out.push({ do: "report", line: { event: "peer", id: peer.id, what: "joined" } });
 }
 
@@ -176,6 +184,12 @@ function hear(turn: Turn, peer: PeerRecord, message: PeerMessage): void {
       return applied(turn, peer.id, message);
     case "link-lost":
       return linkLost(turn, peer.id, message);
+    case "write-open":
+      return recordWriteOpen(turn, peer.id, message);
+    case "write-failed":
+      return recordWriteFailed(turn, peer.id, message);
+    case "wrote":
+      return recordWrote(turn, peer.id, message);
     case "leave":
     case "pause":
       return contributorWish(turn, peer, message);

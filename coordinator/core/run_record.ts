@@ -48,6 +48,8 @@ export interface RunRecord {
   lossScales?: LossScale[];
   /** SHA-256 of the corpus' tokens, hex. */
   corpusHash: string;
+  /** SHA-256 of what the tokens stand for: names and tokenizer; absent in logs from before there was one. */
+  vocabHash?: string;
   /** Newest generation told to peers; 0 before the first. */
   gen: number;
   view: View | null;
@@ -78,6 +80,6 @@ export interface PersistEffect {
 /** A member of the restored view is back, under its own id; only while the core gathers them again. */
 export interface ReturnEvent {
   type: "return";
-  peer: PeerBasics;
+  peer: PeerBasics & Pick<PeerRecord, "pin">;
   have: Have | null;
 }

@@ -15,6 +15,7 @@ import type { PersistEffect, ReturnEvent } from "./run_record.ts";
 import type { ConfigChange, ConfigValues } from "../../peer/wire/changes.ts";
 import type { LossScale } from "./loss_scale.ts";
 import type { Restoring, Snapshots } from "./snapshot_state.ts";
+import type { Texts, TextTold, TextWish } from "./text_state.ts";
 import type { Traces } from "./trace.ts";
 import type { ModelSpec, RunConfig, View } from "../../peer/wire/run.ts";
 import type { EventLine, LossPoint, Redundancy, RunState, StageSafety } from "../../peer/wire/status.ts";
@@ -62,8 +63,9 @@ export interface PeerRecord {
   ops?: StageTimes[];
   /** F + B + W of one micro-batch in all stages that it computes, moving average, ms; absent until some are done. */
   microBatchMs?: number;
-  /** It measures a link when it is asked to. */
+  /** It measures a link when it is asked to, and writes texts with others. */
   probes?: boolean;
+  writes?: boolean;
   /** What is known of its links, by the other peer, as long as that one is here. */
   links?: Record<string, LinkRecord>;
 }
@@ -218,6 +220,7 @@ export interface RunCoreState {
   toldHolders: string;
   /** Who told what it did in a step, and the newest step of which all is known. */
   traces: Traces;
+  texts: Texts;
   /** Micro-batches that went to other holders because of departures. */
   reassigned: number;
   /** Bytes of states moved to learners through the coordinator. */
@@ -284,9 +287,12 @@ type Order =
   /** Goes on from this state, which is the committed one of an earlier step; `name` of the checkpoint. */
   | { type: "admin"; action: "rollback"; source: StateSource; name: string };
 
+/** `pin`: where the organizer wanted its computer before. */
+export type Newcomer = Pick<PeerRecord, "id" | "runtime" | "adapter" | "engine" | "name" | "pin">;
+
 export type RunEvent =
   | ReturnEvent
-  | { type: "join"; peer: Pick<PeerRecord, "id" | "runtime" | "adapter" | "engine" | "name"> }
+  | { type: "join"; peer: Newcomer }
   | { type: "gone"; peer: string; reason: string }
   | { type: "message"; peer: string; message: PeerMessage }
   | { type: "stored"; cut: number; step: number; file: StateFile }
@@ -297,6 +303,9 @@ export type RunEvent =
   /** Something that an organizer did round the run, for its log. */
   | { type: "noted"; text: string }
   | { type: "evict"; peer: string; reason: string; mayReturn?: boolean }
+  /** Somebody wants a text of the run as it is, or no more of it; what comes of it is told by `text` effects. */
+  | { type: "text"; id: number; wish: TextWish }
+  | { type: "text-cancel"; id: number }
   | { type: "tick" };
 
 /** One line of `--json` output and of metrics.jsonl. */
@@ -369,6 +378,7 @@ export type RunEffect =
   | { do: "report"; line: CoordinatorEventLine }
   | { do: "checkpoint"; source: StateSource; final: boolean }
   | { do: "sample"; source: StateSource }
+  | { do: "text"; id: number; told: TextTold }
   /** A complete snapshot, worth keeping on disk until the next one in case the coordinator itself dies. */
   | { do: "save"; source: StateSource }
   /** State files older than this step are no longer needed in memory. */

@@ -1,6 +1,6 @@
 // What the pages show of a run: a pure function of the core's state. Secrets are not in it. Metrics are in metrics.ts.
 import { learningRate } from "../../peer/model/schedule.ts";
-import { paramCount } from "../../peer/model/layout.ts";
+import { baseParamCount, paramCount } from "../../peer/model/layout.ts";
 import { engineSaid } from "../../peer/model/stage_memory.ts";
 import type { GroupStatus } from "../../peer/wire/control.ts";
 import type { StagePlan } from "../../peer/wire/run.ts";
@@ -30,6 +30,7 @@ export function statusOf(s: RunCoreState, now: number): CoreStatus {
     lr: learningRate(s.config, Math.min(s.committed, s.config.max_iters - 1)),
     tokensPerS: s.status === "training" ? tokensPerSecond({ s }) : 0,
     params: paramCount(s.spec),
+    ...(s.spec.lora === undefined ? {} : { baseParams: baseParamCount(s.spec) }),
     losses: s.losses,
     stages: s.view?.stages ?? [],
     safety: safetyOf(s),

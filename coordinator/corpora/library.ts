@@ -6,14 +6,14 @@ import { join } from "node:path";
 import type { TokenizerInfo } from "../../peer/wire/corpora.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import { exists } from "../store/exists.ts";
-import { describeCorpus } from "./prepared.ts";
 import type { CutJob, PreparePort } from "./jobs.ts";
+import { infoOf } from "./kept.ts";
 import { Preparer } from "./preparer.ts";
 import { chooseTokenizer, type TokenizerChoice } from "./tokenizer.ts";
 import type { CorpusFormat, CorpusInfo, CorpusList } from "./types.ts";
 
-/** Bytes of one upload; a text with more gives more tokens than peers hold. */
-export const UPLOAD_BYTES_MAX = 2 * 2 ** 30;
+/** Bytes of one upload; a text with more gives more tokens than are kept of one. */
+export const UPLOAD_BYTES_MAX = 16 * 2 ** 30;
 export const TOKENIZER_BYTES_MAX = 64 << 20;
 /** Uploads that come in or wait at a time; each keeps a file on the disk. */
 const UPLOADS_MAX = 8;
@@ -201,6 +201,10 @@ export class CorpusLibrary implements CorpusList {
     const code = error instanceof ShoalError ? error.code : "internal";
     info.state = "failed";
     info.error = { code, message: messageOf(error) };
+    this.#forgetFailures();
+  }
+
+  #forgetFailures(): void {
     const failed = [...this.#entries.values()].filter((it) => it.info.state === "failed");
     for (const { info } of failed.slice(0, Math.max(0, failed.length - FAILED_MAX))) {
       this.#entries.delete(info.id);
@@ -209,23 +213,14 @@ export class CorpusLibrary implements CorpusList {
 
   /** Adds what lies on the disk to the list; a damaged one is listed with what is wrong. */
   async #find(id: string): Promise<void> {
-    const blank = { id, name: id, format: "text" as const, tokenizer: "char", column: null };
-    const info: Entry["info"] = {
-      ...{ ...blank, bytes: 0, bytesTotal: null, bytesDone: 0, documents: 0, tokens: 0, vocabulary: 0 },
-      ...{ state: "ready", error: null },
-    };
-    try {
-      const { name, label, making, sourceBytes, documents, tokens, vocab } = await describeCorpus(
-        this.#folder,
-        id,
-      );
-      const { format, column } = making;
-      Object.assign(info, { name, tokenizer: label, format, column, documents, tokens });
-      Object.assign(info, { bytes: sourceBytes, bytesDone: sourceBytes, vocabulary: vocab.length });
-    } catch (error) {
-      this.#fail(info, error);
-    }
+    const info = await infoOf(this.#folder, id);
     this.#entries.set(id, { info, abort: new AbortController() });
+    if (info.state === "failed") this.#forgetFailures();
+  }
+
+  /** A text that was prepared here otherwise than by an upload is on the list from now on. */
+  async adopt(id: string): Promise<void> {
+    if (!this.#entries.has(id)) await this.#find(id);
   }
 
   /** Keeps a tokenizer.json and returns what uploads name it with. @throws {ShoalError} bad-corpus if it cannot be used */

@@ -165,7 +165,7 @@ Deno.test("library: an upload that breaks off or is too large leaves nothing", (
       await ask("POST", "?name=a.txt", "abc", large),
       422,
       "bad-corpus",
-      /at most 2147483648 are taken/,
+      /at most 17179869184 are taken/,
     );
     assert.deepEqual([library.listCorpora(), files()], [[], []]);
   }));

@@ -1,6 +1,7 @@
 // A text and a wish for a tokenizer -> tokens, and what they were made of. Binds readers, tokenizers and preparation; not where the
 // result is kept (prepared.ts).
 import { createHash } from "node:crypto";
+import { messageOf } from "../../peer/wire/errors.ts";
 import {
   type OpenText,
   prepareCharacters,
@@ -17,6 +18,7 @@ import {
   type TokenizerChoice,
   vocabularyRows,
 } from "./tokenizer.ts";
+import { badCorpus, quoted } from "./utf8.ts";
 
 const CHUNK_BYTES = 1 << 20;
 
@@ -78,7 +80,9 @@ export function makingWith(
 
 async function hashFile(path: string): Promise<string> {
   const hash = createHash("sha256");
-  using file = await Deno.open(path);
+  using file = await Deno.open(path).catch((error) => {
+    throw badCorpus(`${quoted(path)} cannot be read: ${messageOf(error)}`);
+  });
   const chunk = new Uint8Array(CHUNK_BYTES);
   for (let count = await file.read(chunk); count !== null; count = await file.read(chunk)) {
     hash.update(chunk.subarray(0, count));

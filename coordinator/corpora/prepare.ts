@@ -1,5 +1,5 @@
 // Text in parts -> tokens. Reads a source twice for characters (which are there, then which is where), once for anything else; holds one
-// part and the tokens, never the text. It lets others run between pieces, so heartbeats go on beside it.
+// part, and the tokens unless somebody takes them block by block; never the text. It lets others run between pieces, so heartbeats go on beside it.
 import { bytesPerToken, type Corpus, corpusOf } from "../../peer/model/data.ts";
 import { messageOf } from "../../peer/wire/errors.ts";
 import type { TextPart } from "./sources.ts";
@@ -7,8 +7,10 @@ import { Pieces, piecesOf } from "./pieces.ts";
 import { characterCorpusTokenizer, type CorpusTokenizer } from "./tokenizer.ts";
 import { badCorpus, quoted } from "./utf8.ts";
 
-/** Bytes of a text's tokens: each peer holds them all, a tab included. */
-export const TOKEN_BYTES_MAX = 256 << 20;
+/** Bytes of a text's tokens on the disk: a billion words. Peers fetch the pages they need. */
+export const TOKEN_BYTES_MAX = 4 * 2 ** 30;
+/** The same where nobody takes the blocks, so that all are in memory. */
+export const HELD_BYTES_MAX = 256 << 20;
 /** Others run after so long at the latest, ms. */
 const TURN_MS = 20;
 /** Tokens that are kept together. */
@@ -30,6 +32,8 @@ export interface PrepareOptions {
   /** Bytes of the source, where progress is to be told. */
   bytesTotal?: number;
   onProgress?(progress: PrepareProgress): void;
+  /** Takes each block of tokens once it is full, in order; absent: they are kept and returned. */
+  take?(block: Corpus): Promise<void>;
   signal?: AbortSignal;
   /** A clock in ms and a break; tests bring their own. */
   now?: () => number;
@@ -38,7 +42,7 @@ export interface PrepareOptions {
 
 export interface Prepared {
   vocab: string[];
-  /** Neighbouring pieces of the tokens. */
+  /** Neighbouring pieces of the tokens; none where they were taken. */
   blocks: Corpus[];
   tokens: number;
   documents: number;
@@ -77,12 +81,13 @@ export async function prepareTokens(
   options: PrepareOptions,
 ): Promise<Prepared> {
   const { name, onProgress, bytesTotal: of = 0 } = options;
-  const sink = new Sink(name, tokenizer.vocab.length);
+  const sink = new Sink(options, tokenizer.vocab.length);
   const breath = new Breath(options), pieces = new Pieces();
   let documents = 0;
   async function take(text: string, ends: boolean): Promise<void> {
     for (const piece of pieces.push(text, ends)) {
       sink.push(encoded(tokenizer, piece, { name, before: sink.length }));
+      await sink.handOver();
       await breath.ifDue();
     }
   }
@@ -97,7 +102,7 @@ export async function prepareTokens(
   await take("", true);
   if (sink.length === 0) throw badCorpus(`${quoted(name)} has no text`);
   return {
-    ...{ vocab: tokenizer.vocab, blocks: sink.finish(), tokens: sink.length },
+    ...{ vocab: tokenizer.vocab, blocks: await sink.finish(), tokens: sink.length },
     documents: Math.max(1, documents),
   };
 }
@@ -143,17 +148,18 @@ function nextTurn(): Promise<void> {
 
 /** Tokens as they come, in as few bytes as the vocabulary needs. */
 class Sink {
-  readonly #name: string;
+  readonly #options: Pick<PrepareOptions, "name" | "take">;
   readonly #vocabSize: number;
   readonly #tokensMax: number;
   readonly #blocks: Corpus[] = [];
   #open: number[] = [];
   length = 0;
 
-  constructor(name: string, vocabSize: number) {
-    this.#name = name;
+  constructor(options: Pick<PrepareOptions, "name" | "take">, vocabSize: number) {
+    this.#options = options;
     this.#vocabSize = vocabSize;
-    this.#tokensMax = TOKEN_BYTES_MAX / bytesPerToken(vocabSize);
+    const bytes = options.take === undefined ? HELD_BYTES_MAX : TOKEN_BYTES_MAX;
+    this.#tokensMax = bytes / bytesPerToken(vocabSize);
   }
 
   push(ids: readonly number[]): void {
@@ -161,13 +167,21 @@ class Sink {
     this.length += ids.length;
     if (this.#open.length >= BLOCK_TOKENS) this.#close();
     if (this.length > this.#tokensMax) {
-      const most = `${this.#tokensMax} tokens, which each peer holds in memory`;
-      throw badCorpus(`${quoted(this.#name)} has more than ${most}; use a part of it`);
+      const most = `${this.#tokensMax} tokens, the most that are kept of a text`;
+      throw badCorpus(`${quoted(this.#options.name)} has more than ${most}; use a part of it`);
     }
   }
 
-  finish(): Corpus[] {
+  /** Gives full blocks to whoever takes them. */
+  async handOver(): Promise<void> {
+    const { take } = this.#options;
+    if (take === undefined) return;
+    for (const block of this.#blocks.splice(0)) await take(block);
+  }
+
+  async finish(): Promise<Corpus[]> {
     this.#close();
+    await this.handOver();
     return this.#blocks;
   }
 

@@ -3,10 +3,12 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { ShoalError } from "../../peer/wire/errors.ts";
-import { loadCorpus } from "../store/corpus.ts";
+import type { Corpus } from "../../peer/model/data.ts";
+import { loadCorpus, openCorpus } from "../store/corpus.ts";
+import { heldBytes, TokenFile } from "../store/token_store.ts";
 import { gpt2TokenizerJson } from "./gpt2.ts";
 import { prepareCharacters, type PrepareProgress, prepareTokens } from "./prepare.ts";
-import { describeCorpus, openPrepared } from "./prepared.ts";
+import { describeCorpus, openPrepared, sha256 } from "./prepared.ts";
 import type { TextPart } from "./sources.ts";
 
 async function inFolder(body: (folder: string) => Promise<void>): Promise<void> {
@@ -126,6 +128,54 @@ Deno.test("prepare: a prepared text that was altered on the disk is refused", ()
     await Deno.writeTextFile(join(kept, id, "corpus.json"), '{"format":1,"tokens":1e15}');
     await assert.rejects(openPrepared(kept, id), refusal(/name: .*; prepare it anew/));
   }));
+
+Deno.test("prepare: tokens that are many stay on the disk, are the same there, and are refused if they were altered", () =>
+  inFolder(async (folder) => {
+    const path = join(folder, "a.txt"), kept = join(folder, "kept");
+    await Deno.writeTextFile(path, Array.from({ length: 90_000 }, (_, i) => `${i} of many\n`).join(""));
+    const options = { folder: kept, tokenizer: "gpt2" };
+    const here = await loadCorpus(path, undefined, null, options);
+    const there = await openCorpus(path, undefined, null, { ...options, heldBytesMax: 1000, pageBytes: 512 });
+    assert.ok(there.tokens instanceof TokenFile);
+    assert.deepEqual([there.tokens.length, there.hash, there.vocab], [
+      here.tokens.length,
+      here.hash,
+      here.vocab,
+    ]);
+    const { byteLength } = there.tokens;
+    assert.equal(byteLength, 2 * here.tokens.length);
+    const parts: Uint8Array[] = [];
+    for await (const part of there.tokens.pieces(0, byteLength)) parts.push(part);
+    assert.equal(sha256(Buffer.concat(parts)), here.hash);
+    assert.equal(there.tokens.pages.digests.length, 32 * Math.ceil(byteLength / 512));
+    assert.ok(heldBytes(there.tokens) < byteLength / 8);
+    const tokens = await Deno.readFile(there.tokens.path);
+    tokens[byteLength - 1]! ^= 1;
+    await Deno.writeFile(there.tokens.path, tokens);
+    const [{ name: id }] = [...Deno.readDirSync(kept)] as [Deno.DirEntry];
+    for (const heldBytesMax of [1000, byteLength]) {
+      await assert.rejects(openPrepared(kept, id, { heldBytesMax }), refusal(/tokens were altered/));
+    }
+    await Deno.truncate(there.tokens.path, byteLength - 1);
+    await assert.rejects(openPrepared(kept, id, { heldBytesMax: 1000 }), refusal(/tokens were altered/));
+  }));
+
+Deno.test("prepare: whoever takes the blocks gets all tokens in order, and none is kept", async () => {
+  let at = 0, blocksTaken = 0;
+  const text = "abc\n".repeat(700_000);
+  const open = async function* () {
+    yield await Promise.resolve({ text, ends: false, done: text.length });
+  };
+  const take = async (block: Corpus) => {
+    await Promise.resolve();
+    assert.ok(block.every((token, i) => token === [1, 2, 3, 0][(at + i) % 4]), `block ${blocksTaken}`);
+    at += block.length;
+    blocksTaken++;
+  };
+  const { blocks, tokens } = await prepareCharacters(open, { name: "a", take });
+  assert.deepEqual([blocks, tokens], [[], 2_800_000]);
+  assert.ok(at === tokens && blocksTaken >= 3, `${at} in ${blocksTaken}`);
+});
 
 Deno.test("prepare: a text of no use is refused before anything is written", () =>
   inFolder(async (folder) => {

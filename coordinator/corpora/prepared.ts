@@ -1,12 +1,13 @@
 // A prepared text on disk: a folder with its tokens, a description and the tokenizer, named by what it was made of. A folder with its
 // final name is complete: it is filled under another name first. What is opened is checked against the hashes in the description.
 import { createHash } from "node:crypto";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { bytesPerToken, type Corpus, corpusView, splitRange } from "../../peer/model/data.ts";
 import { VOCAB_MAX } from "../../peer/model/tokenizer.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import { exists } from "../store/exists.ts";
+import { hashPages, pageBytesFor, TokenFile, type Tokens, WHOLE_BYTES_MAX } from "../store/token_store.ts";
 import { type Prepared, TOKEN_BYTES_MAX } from "./prepare.ts";
 import type { CorpusFormat } from "./types.ts";
 import { badCorpus } from "./utf8.ts";
@@ -72,7 +73,7 @@ export type CorpusDescription = v.InferOutput<typeof DESCRIPTION>;
 
 export interface OpenedCorpus {
   description: CorpusDescription;
-  tokens: Corpus;
+  tokens: Tokens;
   tokenizerJson: string | null;
 }
 
@@ -92,47 +93,105 @@ export function tokenizerHash(json: string | null, vocab: readonly string[] | nu
 /** Writes a text's folder and returns its id. One that is there already stays. @throws {ShoalError} storage-full */
 export async function writePrepared(
   folder: string,
-  prepared: Prepared,
-  { json, ...described }: Described & { json: string | null },
+  { blocks, ...prepared }: Prepared,
+  described: Described & { json: string | null },
 ): Promise<string> {
-  const id = corpusId(described.making), path = join(folder, id);
+  const id = corpusId(described.making);
   if (await isPrepared(folder, id)) return id;
-  const temporary = join(folder, `.writing-${id}-${crypto.randomUUID()}`);
-  try {
-    await Deno.mkdir(temporary, { recursive: true });
-    const hash = await writeTokens(join(temporary, TOKENS_NAME), prepared.blocks);
-    if (json !== null) await Deno.writeTextFile(join(temporary, TOKENIZER_NAME), json);
-    const { vocab, tokens, documents } = prepared;
+  await using writer = await PreparedWriter.begin(folder, described.making);
+  for (const block of blocks) await writer.take(block);
+  return await writer.finish(prepared, described);
+}
+
+/** Writes a text's folder while its tokens come; what is not finished is removed in the end. */
+export class PreparedWriter implements AsyncDisposable {
+  readonly #folder: string;
+  readonly #id: string;
+  readonly #temporary: string;
+  readonly #file: Deno.FsFile;
+  readonly #hash = createHash("sha256");
+  /** Folders that were not there before, the innermost first. */
+  readonly #made: string[];
+  #open = true;
+
+  private constructor(
+    at: { folder: string; id: string; temporary: string; file: Deno.FsFile; made: string[] },
+  ) {
+    this.#folder = at.folder;
+    this.#id = at.id;
+    this.#temporary = at.temporary;
+    this.#file = at.file;
+    this.#made = at.made;
+  }
+
+  /** @throws {ShoalError} storage-full */
+  static async begin(folder: string, making: Making): Promise<PreparedWriter> {
+    const id = corpusId(making), temporary = join(folder, `.writing-${id}-${crypto.randomUUID()}`);
+    try {
+      const made: string[] = [];
+      for (const path of [folder, dirname(folder)]) if (!await exists(path)) made.push(path);
+      await Deno.mkdir(temporary, { recursive: true });
+      const file = await Deno.open(join(temporary, TOKENS_NAME), { write: true, createNew: true });
+      return new PreparedWriter({ folder, id, temporary, file, made });
+    } catch (error) {
+      throw unwritten(error);
+    }
+  }
+
+  /** Tokens that follow those before. @throws {ShoalError} storage-full */
+  async take(block: Corpus): Promise<void> {
+    const bytes = new Uint8Array(block.buffer, block.byteOffset, block.byteLength);
+    this.#hash.update(bytes);
+    try {
+      for (let at = 0; at < bytes.length;) at += await this.#file.write(bytes.subarray(at));
+    } catch (error) {
+      throw unwritten(error);
+    }
+  }
+
+  /** Returns the text's id, under which its folder is complete. @throws {ShoalError} storage-full */
+  async finish(
+    { vocab, tokens, documents }: Omit<Prepared, "blocks">,
+    { json, ...described }: Described & { json: string | null },
+  ): Promise<string> {
     const split = { train: splitRange(tokens, "train"), val: splitRange(tokens, "val") };
     const description: CorpusDescription = {
       ...{ format: FORMAT, ...described, documents, tokens, bytesPerToken: bytesPerToken(vocab.length) },
-      ...{ hash, tokenizer: json !== null, vocab, split },
+      ...{ hash: this.#hash.digest("hex"), tokenizer: json !== null, vocab, split },
     };
-    await Deno.writeTextFile(join(temporary, DESCRIPTION_NAME), JSON.stringify(description));
-    await Deno.rename(temporary, path).catch(async (error) => {
-      // Another process may have been quicker with the same text.
-      if (!await isPrepared(folder, id)) throw error;
-    });
-    return id;
-  } catch (error) {
-    throw new ShoalError("storage-full", `the prepared text cannot be written: ${messageOf(error)}`, {
-      cause: error,
-    });
-  } finally {
-    await Deno.remove(temporary, { recursive: true }).catch(() => {});
+    try {
+      await this.#file.sync();
+      this.#close();
+      if (json !== null) await Deno.writeTextFile(join(this.#temporary, TOKENIZER_NAME), json);
+      await Deno.writeTextFile(join(this.#temporary, DESCRIPTION_NAME), JSON.stringify(description));
+      await Deno.rename(this.#temporary, join(this.#folder, this.#id)).catch(async (error) => {
+        // Another process may have been quicker with the same text.
+        if (!await isPrepared(this.#folder, this.#id)) throw error;
+      });
+      return this.#id;
+    } catch (error) {
+      throw unwritten(error);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#close();
+    await Deno.remove(this.#temporary, { recursive: true }).catch(() => {});
+    // Only what has stayed empty goes.
+    for (const path of this.#made) await Deno.remove(path).catch(() => {});
+  }
+
+  #close(): void {
+    if (this.#open) this.#file.close();
+    this.#open = false;
   }
 }
 
-async function writeTokens(path: string, blocks: readonly Corpus[]): Promise<string> {
-  const hash = createHash("sha256");
-  using file = await Deno.open(path, { write: true, createNew: true });
-  for (const block of blocks) {
-    const bytes = new Uint8Array(block.buffer, block.byteOffset, block.byteLength);
-    hash.update(bytes);
-    for (let at = 0; at < bytes.length;) at += await file.write(bytes.subarray(at));
-  }
-  await file.sync();
-  return hash.digest("hex");
+function unwritten(error: unknown): ShoalError {
+  if (error instanceof ShoalError) return error;
+  return new ShoalError("storage-full", `the prepared text cannot be written: ${messageOf(error)}`, {
+    cause: error,
+  });
 }
 
 export async function isPrepared(folder: string, id: string): Promise<boolean> {
@@ -155,25 +214,50 @@ export async function describeCorpus(folder: string, id: string): Promise<Corpus
   throw damaged(path, `${v.getDotPath(issue) ?? "(root)"}: ${issue.message}`);
 }
 
+export interface OpenOptions {
+  /** More bytes of tokens stay on the disk. Default {@link WHOLE_BYTES_MAX}. */
+  heldBytesMax?: number;
+  /** Default {@link pageBytesFor} so many. */
+  pageBytes?: number;
+}
+
 /** @throws {ShoalError} bad-corpus if it is not there, or differs from what its description says. */
-export async function openPrepared(folder: string, id: string): Promise<OpenedCorpus> {
+export async function openPrepared(
+  folder: string,
+  id: string,
+  options: OpenOptions = {},
+): Promise<OpenedCorpus> {
   const description = await describeCorpus(folder, id);
   const path = join(folder, id);
   const { bytesPerToken: width, tokens: count, hash } = description;
   if (bytesPerToken(description.vocab.length) !== width) {
     throw damaged(path, "its numbers contradict each other");
   }
-  const bytes = await readBounded(path, TOKENS_NAME, Math.min(TOKEN_BYTES_MAX, count * width));
-  if (bytes.length !== count * width || sha256(bytes) !== hash) {
-    throw damaged(path, "its tokens were altered");
-  }
+  const tokens = await tokensOf(path, { bytesPerToken: width, tokens: count, hash }, options);
   const tokenizerJson = description.tokenizer
     ? new TextDecoder().decode(await readBounded(path, TOKENIZER_NAME, TOKENIZER_BYTES_MAX))
     : null;
   if (tokenizerJson !== null && tokenizerHash(tokenizerJson, null) !== description.making.tokenizer) {
     throw damaged(path, "its tokenizer was altered");
   }
-  return { description, tokens: corpusView(bytes.buffer, width), tokenizerJson };
+  return { description, tokens, tokenizerJson };
+}
+
+async function tokensOf(
+  folder: string,
+  { bytesPerToken: width, tokens, hash }: Pick<CorpusDescription, "bytesPerToken" | "tokens" | "hash">,
+  { heldBytesMax = WHOLE_BYTES_MAX, pageBytes = pageBytesFor(tokens * width) }: OpenOptions,
+): Promise<Tokens> {
+  const altered = damaged(folder, "its tokens were altered"), most = tokens * width;
+  if (most > TOKEN_BYTES_MAX) throw damaged(folder, `it says that its tokens have ${most} bytes`);
+  if (most <= heldBytesMax) {
+    const bytes = await readBounded(folder, TOKENS_NAME, most);
+    if (bytes.length !== most || sha256(bytes) !== hash) throw altered;
+    return corpusView(bytes.buffer, width);
+  }
+  const path = join(folder, TOKENS_NAME), found = await hashPages(path, pageBytes);
+  if (found.bytes !== most || found.hash !== hash) throw altered;
+  return new TokenFile(path, { tokens, bytesPerToken: width, pages: found.pages });
 }
 
 async function readBounded(folder: string, name: string, most: number): Promise<Uint8Array<ArrayBuffer>> {

@@ -5,6 +5,7 @@ import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import { charTokenizer, VOCAB_MAX } from "../../peer/model/tokenizer.ts";
 import { readTokenizerJson } from "../import/tokenizer_json.ts";
 import { tokenizerOf } from "../store/text_tokenizer.ts";
+import { ENDS_OF_TEXT } from "../store/tokenizer_marks.ts";
 import { gpt2TokenizerJson } from "./gpt2.ts";
 import { badCorpus, quoted } from "./utf8.ts";
 
@@ -13,8 +14,6 @@ const JSON_BYTES_MAX = 64 << 20;
 /** Words whose tokens are remembered; a book has some ten thousands. */
 const WORDS_MAX = 1 << 17;
 const WORD_CHARS_MAX = 32;
-/** What tokenizers call the token between two texts, the usual ones first. */
-const ENDS_OF_TEXT = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]", "<|im_end|>"];
 /** How GPT-2 cuts a text before it looks for pairs: contractions, words with the space before, numbers, signs, spaces. */
 const GPT2_WORDS = /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu;
 

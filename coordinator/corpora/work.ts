@@ -4,7 +4,7 @@ import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import type { CutJob, JobReport, PrepareJob } from "./jobs.ts";
 import { makingWith, prepare } from "./make.ts";
 import type { PrepareProgress } from "./prepare.ts";
-import { corpusId, describeCorpus, isPrepared, writePrepared } from "./prepared.ts";
+import { corpusId, describeCorpus, isPrepared, PreparedWriter } from "./prepared.ts";
 import { readParts } from "./sources.ts";
 import { newTokenizer } from "./tokenizer.ts";
 
@@ -39,11 +39,11 @@ async function cut(
     told = now;
     tell({ type: "progress", progress });
   };
+  await using writer = await PreparedWriter.begin(folder, making);
   const { json, ...prepared } = await prepare(() => readParts(source), wish, {
-    ...{ name: source.name, bytesTotal: size, onProgress },
+    ...{ name: source.name, bytesTotal: size, onProgress, take: (block) => writer.take(block) },
   });
-  const described = { name: source.name, making, label: choice.label, sourceBytes: size, json };
-  await writePrepared(folder, prepared, described);
+  await writer.finish(prepared, { name: source.name, making, label: choice.label, sourceBytes: size, json });
   return { type: "done", id, vocabulary: prepared.vocab.length };
 }
 

@@ -1,8 +1,8 @@
 // What a model card says about how a model came to be: from the checkpoint's manifest, and from the run's metrics where they
 // are at hand. Reads metrics.jsonl line by line; a missing, foreign or torn one only means that less is said.
 import { join } from "node:path";
-import { paramCount } from "../../peer/model/layout.ts";
-import type { RunConfig } from "../../peer/wire/run.ts";
+import { baseParamCount, paramCount } from "../../peer/model/layout.ts";
+import type { LoraSpec, RunConfig } from "../../peer/wire/run.ts";
 import type { CheckpointManifest } from "../store/checkpoint_manifest.ts";
 
 export interface ModelFacts {
@@ -14,6 +14,8 @@ export interface ModelFacts {
   /** Trained on so far, counting repeats. */
   tokens: number;
   params: number;
+  /** Present where only adapters were trained, and the rest is the base's. */
+  adapters?: LoraSpec & { params: number };
   /** Mean loss in nats: of the checkpoint's last step, and of the validation split. */
   trainLoss: number | null;
   valLoss: number | null;
@@ -41,10 +43,11 @@ export function factsOf(manifest: CheckpointManifest, license: string | null): M
       config,
       valLoss,
       tokens: step * perStep,
-      params: paramCount(spec),
+      params: baseParamCount(spec),
       trainLoss: null,
       peers: null,
     },
+    ...(spec.lora === undefined ? {} : { adapters: { ...spec.lora, params: paramCount(spec) } }),
     ...(manifest.tokenizer === undefined ? {} : { subWords: true as const }),
   };
 }

@@ -6,6 +6,7 @@ import { assert } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
 import { dtypeBytes, encodeValues, type ExportDtype, Q8_BLOCK } from "./dtypes.ts";
 import { GGUF_POSITIONS, gpt2Metadata, gpt2Tensors } from "./gguf_gpt2.ts";
+import { tokenizerMetadata } from "./gguf_tokenizer.ts";
 import { ggufPieces, type GgufTensor, type GgufValue } from "./gguf_writer.ts";
 import type { LazyBytes, Piece } from "./pieces.ts";
 import type { WeightSource } from "./source.ts";
@@ -15,16 +16,16 @@ export interface GgufAbout {
   name: string;
   description: string;
   license: string | null;
-  /** Characters by token number. */
+  /** Names by token number. */
   vocab: readonly string[];
+  /** Text of the tokenizer.json that the model has instead of characters; null: it has none. */
+  tokenizer: string | null;
 }
 
 /** llama.cpp's numbers for what most tensors of a file are. */
 const FILE_TYPE: Readonly<Record<ExportDtype, number>> = { f32: 0, f16: 1, q8_0: 7, bf16: 32 };
 /** Version of the quantised types' layout. */
 const QUANTIZATION_VERSION = 2;
-/** llama.cpp's number for an ordinary token. */
-const TOKEN_NORMAL = 1;
 
 /** Our name of a layer's tensor -> llama.cpp's. */
 const LAYER_NAMES: Readonly<Record<string, string>> = {
@@ -65,7 +66,7 @@ function metadataOf(spec: ModelSpec, dtype: ExportDtype, about: GgufAbout): Reco
     "general.file_type": u32(FILE_TYPE[dtype]),
     "general.quantization_version": u32(QUANTIZATION_VERSION),
     ...(isGpt2(spec) ? gpt2Metadata(spec) : llamaMetadata(spec)),
-    ...tokenizerMetadata(about.vocab),
+    ...tokenizerMetadata(about.vocab, about.tokenizer),
   };
 }
 
@@ -86,27 +87,6 @@ function llamaMetadata(spec: ModelSpec): Record<string, GgufValue> {
     "llama.rope.dimension_count": u32(D),
     "llama.rope.freq_base": { type: "f32", value: spec.rope_theta },
   };
-}
-
-/**
- * llama.cpp's longest-match tokenizer over a plain list ("rwkv"): with a list of single characters it gives one token per
- * character. It is also the only one without a compulsory end-of-text token; any other would make a character end the text.
- */
-function tokenizerMetadata(vocab: readonly string[]): Record<string, GgufValue> {
-  return {
-    "tokenizer.ggml.model": { type: "string", value: "rwkv" },
-    "tokenizer.ggml.tokens": { type: "strings", values: vocab.map(escapeToken) },
-    "tokenizer.ggml.token_type": { type: "i32s", values: vocab.map(() => TOKEN_NORMAL) },
-    "tokenizer.ggml.add_bos_token": { type: "bool", value: false },
-    "tokenizer.ggml.add_eos_token": { type: "bool", value: false },
-  };
-}
-
-/** That tokenizer's list is escaped: a backslash begins an escape, and control characters are written as \xhh. */
-export function escapeToken(char: string): string {
-  if (char === "\\") return "\\\\";
-  const code = char.codePointAt(0)!;
-  return code < 0x20 || code === 0x7f ? `\\x${code.toString(16).padStart(2, "0")}` : char;
 }
 
 /** All tensors under llama.cpp's names, with the rows of q and k in its order. */

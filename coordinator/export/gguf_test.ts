@@ -10,7 +10,8 @@ import {
   type Wish,
   writeTiny,
 } from "../../test/support/export_support.ts";
-import { escapeToken, interleaveRows } from "./gguf.ts";
+import { interleaveRows } from "./gguf.ts";
+import { escapeToken } from "./gguf_tokenizer.ts";
 import { openCheckpoint } from "./source.ts";
 import { writeExport } from "./write.ts";
 

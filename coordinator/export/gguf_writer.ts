@@ -46,7 +46,19 @@ export function ggufPieces(
     data.push(piece, pad);
     offset += pieceBytes(piece) + pad.length;
   }
-  return [...parts, padding(totalBytes(parts), GGUF_ALIGNMENT), ...data];
+  // A vocabulary is a hundred thousand parts, each of which would be written by itself.
+  const head = joined(parts);
+  return [head, padding(head.length, GGUF_ALIGNMENT), ...data];
+}
+
+function joined(parts: readonly Uint8Array[]): Uint8Array {
+  const out = new Uint8Array(totalBytes(parts));
+  let at = 0;
+  for (const part of parts) {
+    out.set(part, at);
+    at += part.length;
+  }
+  return out;
 }
 
 function encodeValue(value: GgufValue): Uint8Array[] {

@@ -6,6 +6,7 @@ import { llamaConfig } from "../../peer/model/state_file.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
 import { dtypeBytes, encodeValues, type ExportDtype } from "./dtypes.ts";
+import type { TextMarks } from "../store/tokenizer_marks.ts";
 import { type ExportFile, jsonFile, padding, type Piece } from "./pieces.ts";
 import type { WeightSource } from "./source.ts";
 import { type StoredTensor, storedTensors } from "./stored.ts";
@@ -28,41 +29,41 @@ const TORCH_NAMES: Partial<Record<ExportDtype, string>> = {
  * shard of its own. A tied head is not written: config.json says that it is the embedding.
  */
 export function weightFiles(source: WeightSource, dtype: ExportDtype, shardBytes: number): ExportFile[] {
-  const type = SAFETENSORS_NAMES[dtype];
-  if (type === undefined) {
-    throw new ShoalError("usage", `safetensors files have no type ${dtype}; use f32, f16 or bf16`);
-  }
   const tensors = storedTensors(source);
   const shards = cut(tensors, dtype, shardBytes);
   if (shards.length === 1) {
-    return [{ name: "model.safetensors", pieces: shardPieces(shards[0]!, { dtype, type }) }];
+    return [safetensorsFile("model.safetensors", shards[0]!, dtype)];
   }
   const weightMap: Record<string, string> = {};
   const files = shards.map((shard, index) => {
     const name = shardName(index, shards.length);
     for (const tensor of shard) weightMap[tensor.name] = name;
-    return { name, pieces: shardPieces(shard, { dtype, type }) };
+    return safetensorsFile(name, shard, dtype);
   });
   const totalSize = tensors.reduce((sum, { size }) => sum + dtypeBytes(dtype, size), 0);
   const index = { metadata: { total_size: totalSize }, weight_map: weightMap };
   return [...files, jsonFile("model.safetensors.index.json", index)];
 }
 
-/** config.json and generation_config.json. */
-export function configFiles(spec: ModelSpec, dtype: ExportDtype): ExportFile[] {
+/**
+ * config.json and generation_config.json. @param marks Tokens that begin and end a text; null where none does, as with characters.
+ */
+export function configFiles(spec: ModelSpec, dtype: ExportDtype, marks: TextMarks | null): ExportFile[] {
+  // Said outright, since the architectures' defaults are tokens that need not mean that here.
+  const special = {
+    ...{ bos_token_id: marks?.begin?.id ?? null, eos_token_id: marks?.end?.id ?? null, pad_token_id: null },
+  };
   // Newer readers look there for what older ones call rope_theta.
   const rotary = { rope_parameters: { rope_type: "default", rope_theta: spec.rope_theta } };
   const config = {
     ...(isGpt2(spec) ? gpt2Config(spec) : { ...llamaConfig(spec), ...rotary }),
+    ...special,
     torch_dtype: TORCH_NAMES[dtype] ?? "float32",
     use_cache: true,
   };
-  const generation = { ...NO_SPECIAL_TOKENS, do_sample: true, temperature: 0.8, use_cache: true };
+  const generation = { ...special, do_sample: true, temperature: 0.8, use_cache: true };
   return [jsonFile("config.json", config), jsonFile("generation_config.json", generation)];
 }
-
-/** As llamaConfig says: no character ends a text. */
-const NO_SPECIAL_TOKENS = { bos_token_id: null, eos_token_id: null, pad_token_id: null };
 
 function cut(tensors: readonly StoredTensor[], dtype: ExportDtype, shardBytes: number): StoredTensor[][] {
   const shards: StoredTensor[][] = [];
@@ -84,7 +85,20 @@ function shardName(index: number, count: number): string {
   return `model-${digits(index + 1)}-of-${digits(count)}.safetensors`;
 }
 
-function shardPieces(
+/** One file with these tensors. @throws {ShoalError} usage for a type that such files do not have */
+export function safetensorsFile(
+  name: string,
+  tensors: readonly StoredTensor[],
+  dtype: ExportDtype,
+): ExportFile {
+  const type = SAFETENSORS_NAMES[dtype];
+  if (type === undefined) {
+    throw new ShoalError("usage", `safetensors files have no type ${dtype}; use f32, f16 or bf16`);
+  }
+  return { name, pieces: safetensorsPieces(tensors, { dtype, type }) };
+}
+
+function safetensorsPieces(
   tensors: readonly StoredTensor[],
   { dtype, type }: { dtype: ExportDtype; type: string },
 ): Piece[] {

@@ -4,31 +4,50 @@ import type { ModelFacts } from "./facts.ts";
 
 const ARCHITECTURES = { llama: "Llama's", gpt2: "GPT-2's" } as const;
 
-export type FolderFormat = "hf" | "onnx";
+export type FolderFormat = "hf" | "onnx" | "peft";
 
-export function modelCard(name: string, facts: ModelFacts, format: FolderFormat): string {
-  return [head(facts, format), `# ${oneLine(name)}`, summary(facts), table(facts), howToLoad(format, facts)]
-    .join("\n\n") +
-    "\n";
+const LIBRARIES: Readonly<Record<FolderFormat, string>> = {
+  ...{ hf: "transformers", onnx: "transformers.js", peft: "peft" },
+};
+
+/** @param base Of adapters: what their base is called, if it was said. */
+export function modelCard(
+  name: string,
+  facts: ModelFacts,
+  format: FolderFormat,
+  base: string | null = null,
+): string {
+  const parts = [head(facts, format, base), `# ${oneLine(name)}`, summary(facts), table(facts)];
+  return [...parts, howToLoad(format, facts, base)].join("\n\n") + "\n";
 }
 
 /** One sentence, for formats with a field for it. */
 export function describeModel(facts: ModelFacts): string {
   const kind = facts.subWords ? "language model" : "character-level language model";
-  return `A ${kind} of ${facts.params} parameters, trained with Shoal on ` +
+  const how = facts.adapters === undefined
+    ? "trained"
+    : `fine-tuned by adapters (${loraWords(facts.adapters)})`;
+  return `A ${kind} of ${facts.params} parameters, ${how} with Shoal on ` +
     `${facts.dataset} for ${facts.step} steps`;
 }
 
-function head(facts: ModelFacts, format: FolderFormat): string {
+function loraWords({ rank, alpha, targets }: NonNullable<ModelFacts["adapters"]>): string {
+  return `LoRA of rank ${rank}, alpha ${alpha}, on ${targets.join(", ")}`;
+}
+
+function head(facts: ModelFacts, format: FolderFormat, base: string | null): string {
   return [
     "---",
-    `library_name: ${format === "hf" ? "transformers" : "transformers.js"}`,
+    `library_name: ${LIBRARIES[format]}`,
+    // Only what is a name on the hub; a path on somebody's disk leads nowhere.
+    ...(base !== null && /^[\w.-]+\/[\w.-]+$/.test(base) ? [`base_model: ${base}`] : []),
     "pipeline_tag: text-generation",
     // "other" is the hub's word for what has no identifier there; the table below says it in full.
     `license: ${licenseTag(facts.license)}`,
     "tags:",
     `- ${facts.config.architecture}`,
     ...(facts.subWords ? [] : ["- character-level"]),
+    ...(format === "peft" ? ["- lora"] : []),
     "- shoal",
     "---",
   ].join("\n");
@@ -55,6 +74,9 @@ function table(facts: ModelFacts): string {
     ["Steps", String(facts.step)],
     ["Tokens seen", `${facts.tokens} (repeats counted)`],
     ["Parameters", String(facts.params)],
+    ...(facts.adapters === undefined ? [] : [
+      ["Parameters trained", `${facts.adapters.params} (${loraWords(facts.adapters)})`] as [string, string],
+    ]),
     ...(facts.trainLoss === null
       ? []
       : [["Training loss of the last step", nats(facts.trainLoss, facts)] as [string, string]]),
@@ -76,8 +98,12 @@ function nats(loss: number, { subWords }: ModelFacts): string {
   return `${loss.toFixed(4)} nats per ${subWords ? "token" : "character"}`;
 }
 
-function howToLoad(format: FolderFormat, facts: ModelFacts): string {
-  const code = format === "hf" ? transformers(facts) : transformersJs(facts);
+function howToLoad(format: FolderFormat, facts: ModelFacts, base: string | null): string {
+  const code = format === "peft"
+    ? peft(facts, base)
+    : format === "hf"
+    ? transformers(facts)
+    : transformersJs(facts);
   const note = facts.subWords
     ? ""
     : "\n\nA character that did not occur in the training data has no token; the tokenizer leaves it out.";
@@ -90,6 +116,20 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
 model = AutoModelForCausalLM.from_pretrained("path/to/this/folder")
+ids = tokenizer("The ", return_tensors="pt", return_token_type_ids=False)
+print(tokenizer.decode(model.generate(**ids, max_new_tokens=${newTokens(config.block_size)})[0]))
+\`\`\``;
+}
+
+function peft({ config }: ModelFacts, base: string | null): string {
+  const name = JSON.stringify(base ?? "path/to/the/model/that/was/fine-tuned");
+  return `\`\`\`python
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
+base = AutoModelForCausalLM.from_pretrained(${name})
+model = PeftModel.from_pretrained(base, "path/to/this/folder")
 ids = tokenizer("The ", return_tensors="pt", return_token_type_ids=False)
 print(tokenizer.decode(model.generate(**ids, max_new_tokens=${newTokens(config.block_size)})[0]))
 \`\`\``;

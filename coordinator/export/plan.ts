@@ -7,11 +7,13 @@ import { ggufFile } from "./gguf.ts";
 import { configFiles, SHARD_BYTES_DEFAULT, weightFiles } from "./hf.ts";
 import { describeModel, modelCard } from "./model_card.ts";
 import { onnxModel } from "./onnx.ts";
+import { peftFiles } from "./peft.ts";
 import { type ExportFile, textFile, totalBytes } from "./pieces.ts";
 import type { WeightSource } from "./source.ts";
+import { type TextMarks, textMarks } from "../store/tokenizer_marks.ts";
 import { tokenizerFiles } from "./tokenizer_files.ts";
 
-export const FORMATS = ["hf", "gguf", "onnx"] as const;
+export const FORMATS = ["hf", "gguf", "onnx", "peft"] as const;
 export type ExportFormat = typeof FORMATS[number];
 
 /** What each format's readers take. */
@@ -19,6 +21,7 @@ export const FORMAT_DTYPES: Readonly<Record<ExportFormat, readonly ExportDtype[]
   hf: ["f32", "f16", "bf16"],
   gguf: ["f32", "f16", "bf16", "q8_0"],
   onnx: ["f32", "f16"],
+  peft: ["f32", "f16", "bf16"],
 };
 
 export interface ExportRequest {
@@ -26,11 +29,13 @@ export interface ExportRequest {
   dtype: ExportDtype;
   /** Shown in the card and in the files' metadata. */
   name: string;
-  /** Characters by token number. */
+  /** Names by token number. */
   vocab: readonly string[];
   /** Text of the tokenizer.json that the model has instead of characters. */
   tokenizer?: string | null;
   facts: ModelFacts;
+  /** What a peft folder calls the model that the adapters belong to: a hub's name, or a path. */
+  baseModel?: string | null;
   /** Most bytes of data in one safetensors file; default SHARD_BYTES_DEFAULT. */
   shardBytes?: number;
   /** Most bytes of weights inside an ONNX file; default INLINE_BYTES_MAX. */
@@ -60,6 +65,7 @@ export function readFormat(format: string, dtype: string): { format: ExportForma
   return { format: known, dtype: type };
 }
 
+/** @param source Of the weights that the format holds; openWeights gives it. */
 export function planExport(source: WeightSource, request: ExportRequest): ExportPlan {
   const { format, dtype } = readFormat(request.format, request.dtype);
   const files = filesOf(source, request);
@@ -71,8 +77,8 @@ function filesOf(source: WeightSource, request: ExportRequest): ExportFile[] {
   const { format, dtype, name, facts, vocab } = request;
   switch (format) {
     case "gguf": {
-      if (request.tokenizer) throw noGguf();
-      const about = { name, description: describeModel(facts), license: facts.license, vocab };
+      const { license } = facts, tokenizer = request.tokenizer ?? null;
+      const about = { name, description: describeModel(facts), license, vocab, tokenizer };
       return [{ name: `${fileStem(name)}-${dtype}.gguf`, pieces: ggufFile(source, dtype, about) }];
     }
     case "hf":
@@ -82,24 +88,30 @@ function filesOf(source: WeightSource, request: ExportRequest): ExportFile[] {
       ];
     case "onnx":
       return [...commonFiles(source, request, "onnx"), ...onnxFiles(source, request)];
+    case "peft": {
+      const base = request.baseModel ?? null;
+      const card = textFile("README.md", modelCard(name, facts, "peft", base));
+      return [card, ...tokenizerOf(source, request), ...peftFiles(source, dtype, base)];
+    }
   }
 }
 
 function commonFiles(source: WeightSource, request: ExportRequest, format: "hf" | "onnx"): ExportFile[] {
-  const { name, facts, vocab, dtype } = request;
+  const { name, facts, dtype } = request;
   return [
     textFile("README.md", modelCard(name, facts, format)),
-    ...configFiles(source.spec, dtype),
-    ...tokenizerFiles(vocab, source.spec.block_size, request.tokenizer ?? null),
+    ...configFiles(source.spec, dtype, marksOf(request)),
+    ...tokenizerOf(source, request),
   ];
 }
 
-function noGguf(): ShoalError {
-  return new ShoalError(
-    "usage",
-    "a model with a tokenizer.json of its own cannot be written as gguf; export it as hf, which llama.cpp's " +
-      "convert_hf_to_gguf.py reads",
-  );
+function tokenizerOf({ spec }: WeightSource, { vocab, tokenizer = null }: ExportRequest): ExportFile[] {
+  return tokenizerFiles(vocab, spec.block_size, tokenizer);
+}
+
+/** Characters neither begin nor end a text. */
+function marksOf({ tokenizer }: ExportRequest): TextMarks | null {
+  return tokenizer ? textMarks(JSON.parse(tokenizer)) : null;
 }
 
 /** Folder and names are where transformers.js looks. */

@@ -1,5 +1,6 @@
-// The run's character tokenizer as Hugging Face's tokenizer.json and tokenizer_config.json. Pure.
-// The same text must give the same ids as charTokenizer: one per Unicode code point, nothing added, nothing normalised.
+// A model's tokenizer as Hugging Face's tokenizer.json and tokenizer_config.json: the run's characters, or the file that the model came
+// with. Pure. The same text must give the same ids as charTokenizer: one per Unicode code point, nothing added, nothing normalised.
+import { addedTokensOf, textMarks } from "../store/tokenizer_marks.ts";
 import { type ExportFile, jsonFile, textFile } from "./pieces.ts";
 
 /**
@@ -32,19 +33,28 @@ export function tokenizerJson(vocab: readonly string[]): Record<string, unknown>
   };
 }
 
-/** `contextLength` in tokens. */
-export function tokenizerConfig(contextLength: number): Record<string, unknown> {
+/** `contextLength` in tokens. @param json A parsed tokenizer.json that the model came with; absent: characters. */
+export function tokenizerConfig(contextLength: number, json: unknown = {}): Record<string, unknown> {
+  const { begin, end } = textMarks(json), model = (json as { model?: { unk_token?: unknown } }).model;
+  const added = addedTokensOf(json).map(({ id, ...token }) => [id, token] as const);
   return {
     tokenizer_class: "PreTrainedTokenizerFast",
     model_max_length: contextLength,
     // Cleaning would drop spaces before punctuation, which are characters that the model wrote.
     clean_up_tokenization_spaces: false,
-    bos_token: null,
-    eos_token: null,
-    unk_token: null,
+    // transformers puts this over what tokenizer.json says.
+    ...(addsSpace(json) ? { add_prefix_space: true } : {}),
+    bos_token: begin?.content ?? null,
+    eos_token: end?.content ?? null,
+    unk_token: model?.unk_token ?? null,
     pad_token: null,
-    added_tokens_decoder: {},
+    added_tokens_decoder: Object.fromEntries(added),
   };
+}
+
+function addsSpace(json: unknown): boolean {
+  const { pre_tokenizer: pre } = json as { pre_tokenizer?: { add_prefix_space?: unknown } | null };
+  return pre?.add_prefix_space === true;
 }
 
 /** @param json Text of the tokenizer.json that the model came with: it goes on as it is. */
@@ -55,6 +65,6 @@ export function tokenizerFiles(
 ): ExportFile[] {
   return [
     json === null ? jsonFile("tokenizer.json", tokenizerJson(vocab)) : textFile("tokenizer.json", json),
-    jsonFile("tokenizer_config.json", tokenizerConfig(contextLength)),
+    jsonFile("tokenizer_config.json", tokenizerConfig(contextLength, json === null ? {} : JSON.parse(json))),
   ];
 }

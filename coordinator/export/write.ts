@@ -12,7 +12,7 @@ const SPARE_BYTES = 64 << 20;
 
 /** Names that an export may have written, beside those of the one that replaces it. */
 const EXPORTED_NAME =
-  /^(README\.md|config\.json|generation_config\.json|tokenizer(_config)?\.json|onnx|model(_fp16)?\.onnx(_data)?|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json)$/;
+  /^(README\.md|config\.json|generation_config\.json|tokenizer(_config)?\.json|adapter_config\.json|adapter_model\.safetensors|onnx|model(_fp16)?\.onnx(_data)?|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json)$/;
 
 export interface WriteOptions {
   /** Replace what an earlier export wrote; default false. */

@@ -11,7 +11,9 @@ import type { Shell } from "../shell.ts";
 import { checkpointsDir } from "../store/checkpoints.ts";
 import { bodyOf, problem, same, unauthorized } from "./answers.ts";
 import { addCompletionRoutes } from "./completions.ts";
+import { addBaseRoutes, baseInvite, type OpenBase, originsOf } from "./base.ts";
 import type { Door } from "./door.ts";
+import { addCorpusRoutes } from "./corpus_routes.ts";
 import { addExportRoutes } from "./exports.ts";
 import { addBanRoutes } from "./banish.ts";
 import { addInvitationRoutes } from "./invitations.ts";
@@ -19,6 +21,7 @@ import { addOrderRoutes } from "./orders.ts";
 import { addOrganizerRoutes, FIRST } from "./organizers.ts";
 import { servePage } from "./pages.ts";
 import type { Sockets } from "./sockets.ts";
+import type { LiveTexts } from "./live_texts.ts";
 import type { TextService } from "./text_service.ts";
 import { latestCheckpoint } from "../store/weights.ts";
 import { stageLayout } from "../../peer/model/layout.ts";
@@ -36,6 +39,8 @@ export interface AppOptions {
   operator: string;
   webRoot: string;
   outDir: string;
+  /** What adapters belong to; absent: the model itself is trained. */
+  base?: OpenBase;
   /** With the public token, or another one. */
   joinLink(token?: string): string;
   /** Where its addresses begin, such as "/r/name"; absent: at the root. */
@@ -44,6 +49,8 @@ export interface AppOptions {
   texts?: TextService;
   /** Whoever has the join link may write text, too; absent: only the organizer. */
   publicText?: boolean;
+  /** Writes text with the peers of the run as it is; absent: only a checkpoint writes. */
+  live?: LiveTexts;
 }
 
 /** Names, shapes and metadata of a state file. */
@@ -72,20 +79,28 @@ export function createApp(options: AppOptions): Hono {
   });
   addPeerRoutes(app, options);
   addStateRoutes(app, options);
+  if (options.base !== undefined) {
+    const authorised = (request: Request) => peerOf(options, request) !== null;
+    addBaseRoutes(app, options.base, authorised);
+  }
   addAdminRoutes(app, options);
   addTextRoutes(app, options);
-  app.get("*", (c) => servePage(options.webRoot, c.req.path, PAGES));
+  const connect = options.base === undefined ? [] : originsOf(options.base.list);
+  app.get("*", (c) => servePage(options.webRoot, c.req.path, { named: PAGES, connect }));
   return app;
 }
 
 function addTextRoutes(app: Hono, options: AppOptions): void {
-  const { texts: service, runName: model, operator: owner, outDir } = options;
+  const { texts: service, runName: model, operator: owner, outDir, live } = options;
   if (service === undefined) return;
   const authorised = (request: Request) => {
     const role = roleOf(options, request);
     return role === "admin" || (role === "join" && options.publicText === true);
   };
-  addCompletionRoutes(app, { service, authorised, model, owner, checkpoint: () => latestCheckpoint(outDir) });
+  addCompletionRoutes(app, {
+    ...{ service, authorised, model, owner, checkpoint: () => latestCheckpoint(outDir) },
+    ...(live === undefined ? {} : { live }),
+  });
 }
 
 function addPeerRoutes(app: Hono, options: AppOptions): void {
@@ -98,11 +113,7 @@ function addPeerRoutes(app: Hono, options: AppOptions): void {
     const role = roleOf(options, c.req.raw);
     return role === null ? unauthorized() : c.json(status(options, role));
   });
-  app.get("/api/corpus", (c) => {
-    if (roleOf(options, c.req.raw) === null) return unauthorized();
-    const { tokens } = shell.options.corpus;
-    return c.body(new Uint8Array(tokens.buffer as ArrayBuffer, tokens.byteOffset, tokens.byteLength));
-  });
+  addCorpusRoutes(app, shell.options.corpus.tokens, (request) => roleOf(options, request) !== null);
   app.post("/api/goodbye", async (c) => {
     const { peer, ticket } = await bodyOf(c.req.raw);
     const known = typeof peer === "string" ? sockets.tickets.get(peer) : undefined;
@@ -241,6 +252,7 @@ function invite(options: AppOptions): Invite {
   return {
     ...{ runName, operator, state: status.state, params: status.params, dataset: config.dataset },
     peers: status.peers.length,
+    ...(options.base === undefined ? {} : { base: baseInvite(options.base, stages) }),
     memoryBytes: typicalBytes({ spec, config }, stages),
     bytesPerStep: Math.round(boundary * 4 * config.gradient_accumulation_steps + shadowBytes),
     version: PROTOCOL_VERSION,

@@ -176,3 +176,21 @@ Deno.test("pins: a stage is a number from 1 to the layers or null; what is nonse
   await post(site, "/api/pin", { peer: "a", stage: null });
   assert.equal(peers["a"]!.pin, undefined);
 });
+
+Deno.test("pins: a computer that comes again has its pin, another tab of it and other computers have none", async () => {
+  await using site = await openSite();
+  const { peers } = site.shell.core.state;
+  const first = enter(site, { mark: MARK });
+  await post(site, "/api/pin", { peer: first.id, stage: 2 });
+  const beside = enter(site, { mark: MARK }), other = enter(site, { mark: "another-computer" });
+  assert.deepEqual([peers[beside.id]!.pin, peers[other.id]!.pin], [undefined, undefined]);
+  site.sockets.goodbye(first.id, "reloaded");
+  const again = enter(site, { mark: MARK });
+  assert.notEqual(again.id, first.id);
+  const status: RunStatus = await (await site.ask("/api/status", { token: ADMIN })).json();
+  assert.equal(status.peers.find(({ id }) => id === again.id)?.pin, 1);
+  assert.ok((await eventsOf(site)).some((text) => /joined: .*pinned to stage 2 as before/.test(text)));
+  await post(site, "/api/pin", { peer: again.id, stage: null });
+  site.sockets.goodbye(again.id, "reloaded");
+  assert.equal(peers[enter(site, { mark: MARK }).id]!.pin, undefined, "a pin that was taken away came back");
+});

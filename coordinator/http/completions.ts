@@ -1,9 +1,11 @@
-// OpenAI's completions API over a checkpoint: POST /v1/completions, streamed or not, and GET /v1/models. Requests are bounded
+// OpenAI's completions API over a checkpoint, or over the peers of a live run: POST /v1/completions, streamed or not, and GET /v1/models. Requests are bounded
 // before they are read, wait in a bounded queue (text_service.ts), and fail in OpenAI's shape, so that its clients understand.
 import type { Context, Hono } from "hono";
-import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
-import { type Completion, isProblem, readCompletion } from "./completions_request.ts";
-import { BusyError, type TextResult, type TextService } from "./text_service.ts";
+import { ShoalError } from "../../peer/wire/errors.ts";
+import { answerStreamed, answerWhole, type Writers } from "./completions_answer.ts";
+import { problemOf, refusal } from "./completions_problem.ts";
+import { isProblem, readCompletion } from "./completions_request.ts";
+import type { TextService } from "./text_service.ts";
 
 /** A prompt longer than this has no window that holds it. */
 const BODY_BYTES_MAX = 1 << 20;
@@ -21,6 +23,13 @@ export interface CompletionsOptions {
   owner: string;
   /** Folder of the checkpoint that writes now; null if there is none yet. */
   checkpoint(): Promise<string | null>;
+  /** The peers of a live run, which write with the weights of now; absent: there is no run. */
+  live?: LiveWriters;
+}
+
+export interface LiveWriters extends Writers {
+  /** There are peers that have a model. */
+  ready(): boolean;
 }
 
 /** Adds the routes under /v1. */
@@ -29,13 +38,15 @@ export function addCompletionRoutes(app: Hono, options: CompletionsOptions): voi
   const described = { id: options.model, object: "model", created: begun, owned_by: options.owner };
   app.get("/v1/models", async (c) => {
     if (!options.authorised(c.req.raw)) return wrongKey();
-    const data = await options.checkpoint() === null ? [] : [described];
-    return c.json({ object: "list", data });
+    const kept = await options.checkpoint() === null ? [] : [described];
+    const live = options.live?.ready() === true ? [{ ...described, id: liveName(options) }] : [];
+    return c.json({ object: "list", data: [...kept, ...live] });
   });
   app.get("/v1/models/:model", (c) => {
     if (!options.authorised(c.req.raw)) return wrongKey();
     const model = c.req.param("model");
-    return model === options.model ? c.json(described) : noModel(model, options);
+    const known = model === options.model || (model === liveName(options) && options.live !== undefined);
+    return known ? c.json({ ...described, id: model }) : noModel(model, options);
   });
   app.post("/v1/completions", async (c) => {
     if (!options.authorised(c.req.raw)) return wrongKey();
@@ -55,13 +66,18 @@ async function complete(c: Context, options: CompletionsOptions): Promise<Respon
   }
   const asked = readCompletion(parseJson(body), randomSeed());
   if (isProblem(asked)) return refusal(400, asked);
-  if (asked.model !== null && asked.model !== options.model) return noModel(asked.model, options);
+  const live = asked.live || asked.model === liveName(options);
+  if (asked.model !== null && asked.model !== options.model && !live) return noModel(asked.model, options);
   const about = {
     id: `cmpl-${crypto.randomUUID().replaceAll("-", "")}`,
-    ...{ object: "text_completion", created: seconds(), model: options.model },
+    ...{ object: "text_completion", created: seconds(), model: live ? liveName(options) : options.model },
   };
-  const answer = asked.stream ? streamed : whole;
-  return await withNewest(options, (path) => answer(options.service, { asked, path, about }));
+  const answer = asked.stream ? answerStreamed : answerWhole;
+  if (live) return options.live === undefined ? notLive() : await answer(options.live, { asked, about });
+  return await withNewest(options, (path) => {
+    const write: Writers["write"] = (order) => options.service.write({ ...order, path });
+    return answer({ write, lanes: 1 }, { asked, about });
+  });
 }
 
 /** A quick run may have removed a checkpoint before it was read: then the newest one by now is taken. */
@@ -79,113 +95,6 @@ async function withNewest(
       if (!unread || again === AGAIN_MAX || await options.checkpoint() === path) throw error;
     }
   }
-}
-
-interface Job {
-  asked: Completion;
-  path: string;
-  /** What every answer and every piece of one begins with. */
-  about: Record<string, unknown>;
-}
-
-interface Writing {
-  result: Promise<TextResult>;
-  /** Resolves with the first text; rejects like `result` if it fails before. What goes wrong until then has its own status. */
-  begun: Promise<void>;
-  /** Ends the text: its reader went away. */
-  abandon(): void;
-  abandoned(): boolean;
-}
-
-/**
- * A request's own signal also aborts when its answer is done, so a reader that went away shows only in the answer's stream: that is
- * why a whole answer is a stream, too.
- */
-function startWriting(service: TextService, { asked, path }: Job, onText: (text: string) => void): Writing {
-  const gone = new AbortController();
-  let first: () => void = () => {};
-  const heard = new Promise<void>((resolve) => first = resolve);
-  const result = service.write({
-    ...{ path, request: asked.request, signal: gone.signal },
-    onText: (text) => {
-      onText(text);
-      first();
-    },
-  });
-  return {
-    result,
-    begun: Promise.race([heard, result.then(() => {})]),
-    abandon: () => gone.abort(new ShoalError("usage", "the reader went away")),
-    abandoned: () => gone.signal.aborted,
-  };
-}
-
-/** One JSON object, once the text is complete. */
-async function whole(service: TextService, job: Job): Promise<Response> {
-  let text = job.asked.echo ? echoOf(job.asked) : "";
-  const writing = startWriting(service, job, (piece) => text += piece);
-  await writing.begun;
-  const body = new ReadableStream<Uint8Array<ArrayBuffer>>({
-    start(controller) {
-      const answered = writing.result.then((result) => {
-        const choice = { text, index: 0, logprobs: null, finish_reason: result.end.reason };
-        return { ...job.about, ...fingerprint(result), choices: [choice], usage: usageOf(result) };
-      }, (error) => ({ error: problemOf(error).error }));
-      void answered.then((answer) => {
-        if (writing.abandoned()) return;
-        controller.enqueue(new TextEncoder().encode(JSON.stringify(answer)));
-        controller.close();
-      });
-    },
-    cancel: () => writing.abandon(),
-  });
-  return new Response(body, { headers: { "content-type": "application/json" } });
-}
-
-/** Server-sent events: one per piece of text, one with the reason of the end, the counts if they are wanted, and [DONE]. */
-async function streamed(service: TextService, job: Job): Promise<Response> {
-  const { asked, about } = job;
-  let sink: ReadableStreamDefaultController<Uint8Array<ArrayBuffer>> | null = null;
-  const tell = (data: unknown) => {
-    const line = typeof data === "string" ? data : JSON.stringify(data);
-    sink?.enqueue(new TextEncoder().encode(`data: ${line}\n\n`));
-  };
-  const piece = (text: string, finish_reason: string | null) =>
-    tell({ ...about, choices: [{ text, index: 0, logprobs: null, finish_reason }] });
-  const writing = startWriting(service, job, (text) => {
-    if (!writing.abandoned()) piece(text, null);
-  });
-  const body = new ReadableStream<Uint8Array<ArrayBuffer>>({
-    start: (controller) => void (sink = controller),
-    cancel: () => writing.abandon(),
-  });
-  if (asked.echo) piece(echoOf(asked), null);
-  await writing.begun;
-  void writing.result.then((result) => {
-    piece("", result.end.reason);
-    if (asked.includeUsage) tell({ ...about, ...fingerprint(result), choices: [], usage: usageOf(result) });
-    tell("[DONE]");
-  }, (error) => {
-    if (!writing.abandoned()) tell({ error: problemOf(error).error });
-  }).then(() => {
-    if (!writing.abandoned()) sink?.close();
-  });
-  const headers = { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache" };
-  return new Response(body, { headers });
-}
-
-/** Tokens as a prompt are not turned into text again: whoever sent them has it. */
-function echoOf({ request: { prompt } }: Completion): string {
-  return typeof prompt === "string" ? prompt : "";
-}
-
-/** Tells which checkpoint wrote: texts of one seed are equal only within a step. */
-function fingerprint({ step }: TextResult) {
-  return { system_fingerprint: `step-${step}` };
-}
-
-function usageOf({ end: { promptTokens, tokens } }: TextResult) {
-  return { prompt_tokens: promptTokens, completion_tokens: tokens, total_tokens: promptTokens + tokens };
 }
 
 /** The body as text; null if it is too long, whatever length it declares. */
@@ -216,19 +125,6 @@ function randomSeed(): number {
   return crypto.getRandomValues(new Uint32Array(1))[0]!;
 }
 
-interface Refusal {
-  message: string;
-  param?: string | null;
-  type?: string;
-  code?: string | null;
-}
-
-/** An error in OpenAI's shape: {error: {message, type, param, code}}. */
-export function refusal(status: number, refused: Refusal, headers: Record<string, string> = {}): Response {
-  const { message, type = "invalid_request_error", param = null, code = null } = refused;
-  return Response.json({ error: { message, type, param, code } }, { status, headers });
-}
-
 function wrongKey(): Response {
   const message =
     'the API key is missing or wrong; send the token of the link as "Authorization: Bearer TOKEN"';
@@ -240,6 +136,16 @@ function noModel(model: string, options: CompletionsOptions): Response {
   return refusal(404, { message, param: "model", code: "model_not_found" });
 }
 
+function notLive(): Response {
+  const message = "this server has a checkpoint and no peers; leave out live";
+  return refusal(400, { message, param: "live" });
+}
+
+/** The model as the run's peers have it now. */
+function liveName({ model }: CompletionsOptions): string {
+  return `${model}:live`;
+}
+
 function noCheckpoint(): Response {
   const message = "the run has no checkpoint yet; try again after its first";
   const headers = { "retry-after": String(RETRY_NO_CHECKPOINT_S) };
@@ -249,19 +155,4 @@ function noCheckpoint(): Response {
 function failure(error: unknown): Response {
   const { status, error: refused, headers } = problemOf(error);
   return refusal(status, refused, headers);
-}
-
-function problemOf(error: unknown): { status: number; error: Refusal; headers?: Record<string, string> } {
-  const message = messageOf(error);
-  if (error instanceof BusyError) {
-    const refused = { message, type: "rate_limit_error", code: "rate_limit_exceeded" };
-    return { status: 429, error: refused, headers: { "retry-after": String(error.retrySeconds) } };
-  }
-  const code = error instanceof ShoalError ? error.code : "internal";
-  // What the prompt holds is the caller's; everything else is the server's.
-  if (code === "usage" || code === "bad-corpus") {
-    return { status: 400, error: { message, type: "invalid_request_error", param: null, code } };
-  }
-  const status = code === "offline" ? 503 : 500;
-  return { status, error: { message, type: "server_error", param: null, code } };
 }

@@ -6,13 +6,22 @@ import type { TextRequest } from "./text_protocol.ts";
 export const TOKENS_MAX = 8192;
 /** OpenAI's default: a short answer. */
 const TOKENS_DEFAULT = 16;
+/** Texts to go on from in one request, and ways in which each is gone on with. */
+const PROMPTS_MAX = 8;
+const CHOICES_MAX = 4;
+/** Tokens of all texts of one request together: they wait in line one after the other. */
+const ALL_TOKENS_MAX = 4 * TOKENS_MAX;
 const STOPS_MAX = 4;
 const STOP_CHARS_MAX = 1000;
 
 export interface Completion {
   /** The model that was asked for, if the request names one. */
   model: string | null;
-  request: TextRequest;
+  /** By the index of the choice: `n` for each prompt, with seeds that follow one another. */
+  requests: TextRequest[];
+  n: number;
+  /** The peers of a live run write it, with the weights of now. */
+  live: boolean;
   stream: boolean;
   /** With `stream`: a last piece holds the counts. */
   includeUsage: boolean;
@@ -29,7 +38,6 @@ export interface Problem {
 
 /** Fields that would change the text in ways that this server has not; accepted where they ask for nothing. */
 const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = {
-  n: [1],
   best_of: [1],
   logprobs: [0],
   presence_penalty: [0],
@@ -39,7 +47,7 @@ const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = {
 };
 const KNOWN = [
   ...["model", "prompt", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "stream"],
-  ...["stream_options", "echo", "user"],
+  ...["stream_options", "echo", "user", "n", "live"],
 ];
 
 /** @param seed Taken where the request names none. */
@@ -47,23 +55,40 @@ export function readCompletion(body: unknown, seed: number): Completion | Proble
   if (!isRecord(body)) return problem(null, "the body is not a JSON object");
   const unknown = unsupported(body);
   if (unknown !== null) return unknown;
-  const prompt = readPrompt(body.prompt);
-  if (isProblem(prompt)) return prompt;
+  const prompts = readPrompts(body.prompt);
+  if (isProblem(prompts)) return prompts;
   const stop = readStop(body.stop);
   if (isProblem(stop)) return stop;
   const number = numbers(body);
-  const request = {
-    ...{ prompt, stop },
+  const options = {
+    stop,
     count: number("max_tokens", { absent: TOKENS_DEFAULT, min: 1, max: TOKENS_MAX, whole: true }),
     temperature: number("temperature", { absent: 1, min: 0, max: 100 }),
     topP: number("top_p", { absent: 1, min: Number.MIN_VALUE, max: 1 }),
     topK: number("top_k", { absent: 0, min: 0, max: 1_000_000, whole: true }),
     seed: number("seed", { absent: seed, min: 0, max: 0xffff_ffff, whole: true }),
   };
+  const n = number("n", { absent: 1, min: 1, max: CHOICES_MAX, whole: true });
   if (number.problem !== null) return number.problem;
   const flags = readFlags(body);
   if (isProblem(flags)) return flags;
-  return { request, ...flags };
+  if (options.count * n * prompts.length > ALL_TOKENS_MAX) {
+    const texts = n * prompts.length;
+    const use = `${texts} texts may have ${Math.floor(ALL_TOKENS_MAX / texts)} each`;
+    return problem("max_tokens", `max_tokens is ${options.count}; ${use}`);
+  }
+  return { requests: requestsOf(prompts, n, options), n, ...flags };
+}
+
+/** Two choices of one prompt differ by their seeds alone. */
+function requestsOf(
+  prompts: (string | number[])[],
+  n: number,
+  options: Omit<TextRequest, "prompt">,
+): TextRequest[] {
+  return prompts.flatMap((prompt) =>
+    Array.from({ length: n }, (_, i) => ({ ...options, prompt, seed: (options.seed + i) % 2 ** 32 }))
+  );
 }
 
 export function isProblem(value: unknown): value is Problem {
@@ -91,15 +116,20 @@ function unsupported(body: Record<string, unknown>): Problem | null {
   return null;
 }
 
-function readPrompt(value: unknown): string | number[] | Problem {
-  const list: unknown[] = Array.isArray(value) ? value : [];
-  const one = list.length === 1 && !isToken(list[0]) ? list[0] : value;
-  if (typeof one === "string" && one !== "") return one;
-  if (Array.isArray(one) && one.length > 0 && one.every(isToken)) return one;
-  if (list.length > 1) {
-    return problem("prompt", "prompt holds several texts; send one request for each");
+function readPrompts(value: unknown): (string | number[])[] | Problem {
+  const list: unknown[] = Array.isArray(value) && !(value.length > 0 && value.every(isToken))
+    ? value
+    : [value];
+  if (list.length > PROMPTS_MAX) {
+    return problem("prompt", `prompt holds ${list.length} texts; send at most ${PROMPTS_MAX} in one request`);
   }
+  if (list.length > 0 && list.every(isPrompt)) return list;
   return problem("prompt", `prompt is ${shown(value)}; give a text of at least one character, or its tokens`);
+}
+
+function isPrompt(value: unknown): value is string | number[] {
+  if (typeof value === "string") return value !== "";
+  return Array.isArray(value) && value.length > 0 && value.every(isToken);
 }
 
 function isToken(value: unknown): value is number {
@@ -140,10 +170,10 @@ function numbers(body: Record<string, unknown>) {
   return read;
 }
 
-function readFlags(body: Record<string, unknown>): Omit<Completion, "request"> | Problem {
-  const { model = null, stream = false, echo = false, stream_options: options = null } = body;
+function readFlags(body: Record<string, unknown>): Omit<Completion, "requests" | "n"> | Problem {
+  const { model = null, stream = false, echo = false, live = false, stream_options: options = null } = body;
   if (model !== null && typeof model !== "string") return problem("model", "model is not a name");
-  for (const [name, value] of Object.entries({ stream, echo })) {
+  for (const [name, value] of Object.entries({ stream, echo, live })) {
     if (value !== null && typeof value !== "boolean") {
       return problem(name, `${name} is ${shown(value)}; use true or false`);
     }
@@ -152,7 +182,8 @@ function readFlags(body: Record<string, unknown>): Omit<Completion, "request"> |
   if ((options !== null && !isRecord(options)) || typeof include !== "boolean") {
     return problem("stream_options", "stream_options is not {include_usage: true or false}");
   }
-  return { model, stream: stream === true, echo: echo === true, includeUsage: include };
+  const given = { stream: stream === true, echo: echo === true, live: live === true };
+  return { model, ...given, includeUsage: include };
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

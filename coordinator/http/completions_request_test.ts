@@ -14,8 +14,8 @@ function accepted(body: unknown): Completion {
 
 Deno.test("completions: defaults are OpenAI's, and the seed is drawn by the server", () => {
   assert.deepEqual(accepted({ prompt: "a" }), {
-    request: { prompt: "a", stop: [], count: 16, temperature: 1, topP: 1, topK: 0, seed: SEED },
-    ...{ model: null, stream: false, echo: false, includeUsage: false },
+    requests: [{ prompt: "a", stop: [], count: 16, temperature: 1, topP: 1, topK: 0, seed: SEED }],
+    ...{ model: null, n: 1, stream: false, echo: false, live: false, includeUsage: false },
   });
 });
 
@@ -23,14 +23,24 @@ Deno.test("completions: every field arrives", () => {
   const body = {
     ...{ model: "m", prompt: ["a b"], max_tokens: 9, temperature: 0, top_p: 0.5, top_k: 3, seed: 5 },
     ...{ stop: ["x", "y"], stream: true, stream_options: { include_usage: true }, echo: true, user: "u" },
+    live: true,
   };
   assert.deepEqual(accepted(body), {
-    request: { prompt: "a b", stop: ["x", "y"], count: 9, temperature: 0, topP: 0.5, topK: 3, seed: 5 },
-    ...{ model: "m", stream: true, echo: true, includeUsage: true },
+    requests: [{ prompt: "a b", stop: ["x", "y"], count: 9, temperature: 0, topP: 0.5, topK: 3, seed: 5 }],
+    ...{ model: "m", n: 1, stream: true, echo: true, live: true, includeUsage: true },
   });
-  assert.deepEqual(accepted({ prompt: [1, 2], stop: "z" }).request.prompt, [1, 2]);
-  assert.deepEqual(accepted({ prompt: [[3]], stop: "z" }).request.stop, ["z"]);
-  assert.deepEqual(accepted({ prompt: [[3]] }).request.prompt, [3]);
+  assert.deepEqual(accepted({ prompt: [1, 2], stop: "z" }).requests[0]!.prompt, [1, 2]);
+  assert.deepEqual(accepted({ prompt: [[3]], stop: "z" }).requests[0]!.stop, ["z"]);
+  assert.deepEqual(accepted({ prompt: [[3]] }).requests[0]!.prompt, [3]);
+});
+
+Deno.test("completions: several texts in several ways are that many choices, with seeds that follow one another", () => {
+  const { requests, n } = accepted({ prompt: ["a", [1, 2]], n: 2, seed: 0xffff_ffff });
+  const shown = requests.map(({ prompt, seed }) => [prompt, seed]);
+  assert.deepEqual(shown, [["a", 0xffff_ffff], ["a", 0], [[1, 2], 0xffff_ffff], [[1, 2], 0]]);
+  assert.equal(n, 2);
+  const most = Array(8).fill("a");
+  assert.equal(accepted({ prompt: most, n: 4, max_tokens: 1024 }).requests.length, 32);
 });
 
 Deno.test("completions: fields that ask for nothing are no reason to refuse", () => {
@@ -55,8 +65,11 @@ Deno.test("completions: what does not fit is refused by name, with the value and
     [{ prompt: undefined }, "prompt", /prompt is missing/],
     [{ prompt: {} }, "prompt", /prompt is {}/],
     [{ prompt: [] }, "prompt", /prompt is \[\]/],
-    [{ prompt: [1.5, 2] }, "prompt", /several|tokens/],
-    [{ prompt: ["a", "b"] }, "prompt", /one request for each/],
+    [{ prompt: [1.5, 2] }, "prompt", /tokens/],
+    [{ prompt: ["a", ""] }, "prompt", /at least one character/],
+    [{ prompt: ["a", 7] }, "prompt", /tokens/],
+    [{ prompt: Array(9).fill("a") }, "prompt", /9 texts; send at most 8/],
+    [{ prompt: Array(8).fill("a"), n: 4, max_tokens: 1025 }, "max_tokens", /32 texts may have 1024 each/],
     [{ max_tokens: 0 }, "max_tokens", /max_tokens is 0; use an integer from 1 to 8192/],
     [{ max_tokens: TOKENS_MAX + 1 }, "max_tokens", /8193/],
     [{ max_tokens: "9" }, "max_tokens", /"9"/],
@@ -67,7 +80,9 @@ Deno.test("completions: what does not fit is refused by name, with the value and
     [{ stop: ["a", "b", "c", "d", "e"] }, "stop", /up to 4 texts/],
     [{ stop: "" }, "stop", /1 to 1000/],
     [{ stop: 7 }, "stop", /stop is 7/],
-    [{ n: 2 }, "n", /n is 2; this server does not have it, leave it out or use 1/],
+    [{ n: 5 }, "n", /n is 5; use an integer from 1 to 4/],
+    [{ best_of: 2 }, "best_of", /best_of is 2; this server does not have it, leave it out or use 1/],
+    [{ live: 1 }, "live", /true or false/],
     [{ logprobs: 5 }, "logprobs", /logprobs is 5/],
     [{ presence_penalty: 0.5 }, "presence_penalty", /0.5/],
     [{ logit_bias: { "50256": -100 } }, "logit_bias", /leave it out/],
@@ -100,7 +115,8 @@ Deno.test("completions: whatever JSON comes, the answer is bounded or a refusal"
     fc.property(fc.dictionary(keys, fc.jsonValue()), (body) => {
       const result = readCompletion(body, SEED);
       if (isProblem(result)) return assert.ok(result.message.length < 300);
-      const { count, temperature, topP, topK, stop, prompt } = result.request;
+      assert.ok(result.requests.length >= 1 && result.requests.length <= 32);
+      const { count, temperature, topP, topK, stop, prompt } = result.requests[0]!;
       assert.ok(count >= 1 && count <= TOKENS_MAX && temperature >= 0 && topP > 0 && topP <= 1 && topK >= 0);
       assert.ok(stop.length <= 4 && prompt.length > 0);
     }),

@@ -3,6 +3,7 @@
 import { type Ban, Bans } from "../store/bans.ts";
 import { type Invitation, Invites } from "../store/invites.ts";
 import { Organizers } from "../store/organizers.ts";
+import { Pins } from "../store/pins.ts";
 import { same } from "./answers.ts";
 
 export interface DoorOptions {
@@ -17,6 +18,7 @@ export class Door {
   readonly invites: Invites;
   readonly bans: Bans;
   readonly organizers: Organizers;
+  readonly #pins: Pins;
   readonly #joinToken: string;
   readonly #now: () => number;
   /** By peer: the invitation it came in with. */
@@ -28,6 +30,7 @@ export class Door {
     this.invites = new Invites(runDir);
     this.bans = new Bans(runDir, now);
     this.organizers = new Organizers(runDir);
+    this.#pins = new Pins(runDir);
     this.#joinToken = joinToken;
     this.#now = now;
   }
@@ -78,6 +81,17 @@ export class Door {
     if (mark === undefined) return null;
     const ban = this.bans.add({ ...how, mark, peer });
     return { ban, peers: [...this.#marks].flatMap(([id, own]) => own === mark ? [id] : []) };
+  }
+
+  /** Keeps the organizer's wish over restarts. @param stage an index; null: any @throws whatever the disk says */
+  pin(peer: string, stage: number | null): void {
+    this.#pins.set(peer, this.#marks.get(peer) ?? null, stage);
+  }
+
+  /** Where a peer that comes in, before it is seated, is wanted to compute; null = anywhere. */
+  pinOf(peer: string, mark: string | undefined, { returns }: { returns: boolean }): number | null {
+    if (returns) return this.#pins.ofReturned(peer, mark ?? null);
+    return this.#pins.ofNewcomer(peer, mark ?? null, (other) => this.#marks.has(other));
   }
 
   /** The name of the organizer whose token this is; null = nobody's. Looks at all of them, whichever fits. */

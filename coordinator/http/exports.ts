@@ -6,7 +6,8 @@ import { ShoalError } from "../../peer/wire/errors.ts";
 import { factsOf, withMetrics } from "../export/facts.ts";
 import { type Piece, readPieces, totalBytes } from "../export/pieces.ts";
 import { type ExportPlan, fileStem, planExport, readFormat } from "../export/plan.ts";
-import { type CheckpointSource, openCheckpoint } from "../export/source.ts";
+import { openWeights } from "../export/merged.ts";
+import type { CheckpointSource } from "../export/source.ts";
 import { tarPieces } from "../export/tar.ts";
 import type { Shell } from "../shell.ts";
 import { checkpointsDir, readTokenizer } from "../store/checkpoints.ts";
@@ -62,7 +63,7 @@ async function answer(
   { name, format, dtype, bodyless }: Wanted,
   release: () => void,
 ): Promise<Response> {
-  const source = await openCheckpoint(join(checkpointsDir(outDir), name));
+  const source = await openWeights(join(checkpointsDir(outDir), name), format);
   const close = () => {
     source[Symbol.dispose]();
     release();

@@ -1,9 +1,13 @@
 // Exports over HTTP: the same bytes as on disk, with their length, for the organizer alone; refusals come before the first byte,
 // and however a download ends, its place is free again.
 import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
 import { join } from "node:path";
+import { adapt, writeAdapted } from "../../test/support/adapted_model.ts";
 import { bytesOf, inTempFolder, planOf, writeTiny } from "../../test/support/export_support.ts";
+import { trainSmallModel } from "../../test/support/trained_model.ts";
 import { ADMIN, assertProblem, openSite, type Site } from "../../test/support/site.ts";
+import { openWeights } from "../export/merged.ts";
 import { openCheckpoint } from "../export/source.ts";
 
 const NAME = "step-000000007";
@@ -58,11 +62,39 @@ Deno.test("http: folders come as a tar with a folder of their own", async () => 
   }
 });
 
+Deno.test("http: a run with adapters gives them by themselves or merged, and says what is missing", async () => {
+  await using site = await openSite();
+  const { outDir } = site.shell.options;
+  const base = await trainSmallModel({ max_iters: 5 });
+  const model = adapt(base, { lora_rank: 2, lora_alpha: 2, lora_targets: "q_proj,v_proj" });
+  const path = await writeAdapted(outDir, model, 7);
+  site.shell.checkpoints.push({ step: 7, bytes: 1, valLoss: null, name: NAME, files: [] });
+  const ask = (rest: string) => site.ask(`/api/checkpoints/${NAME}/export/${rest}`, { token: ADMIN });
+  for (const format of ["peft", "hf"] as const) {
+    const response = await ask(format);
+    assert.equal(
+      response.headers.get("content-disposition"),
+      `attachment; filename="the-run-${NAME}-${format}-f32.tar"`,
+    );
+    using source = await openWeights(path, format);
+    const weights = planOf(source, { format, dtype: "f32" }).files.at(-1)!;
+    const archive = Buffer.from(await response.arrayBuffer());
+    assert.ok(archive.includes(await bytesOf(weights.pieces)), weights.name);
+  }
+  await assertProblem(await ask("peft?dtype=q8_0"), 400, "usage");
+  await Deno.remove(join(outDir, "base.safetensors"));
+  await assertProblem(await ask("hf"), 422, "bad-checkpoint");
+  const alone = await ask("peft");
+  assert.equal(alone.status, 200);
+  await alone.body?.cancel();
+});
+
 Deno.test("http: what cannot be exported is refused before the first byte", async () => {
   const { site, path, ask } = await openTrained();
   await using _ = site;
   await assertProblem(await ask("pt"), 400, "usage");
   await assertProblem(await ask("onnx?dtype=q8_0"), 400, "usage");
+  await assertProblem(await ask("peft"), 400, "usage");
   for (const other of ["step-000000008", "..%2f..", "recovery"]) {
     const response = await site.ask(`/api/checkpoints/${other}/export/gguf`, { token: ADMIN });
     await assertProblem(response, 404, "bad-checkpoint");

@@ -26,7 +26,7 @@ export function createHubApp(options: HubAppOptions): Handler {
   });
   app.route("/", hubRoutes(options));
   addCorporaRoutes(app, { library: options.library, isAdmin: (request) => isAdmin(options, request) });
-  app.get("*", (c) => servePage(options.webRoot, c.req.path, PAGES));
+  app.get("*", (c) => servePage(options.webRoot, c.req.path, { named: PAGES }));
   return (request) => answer(options.hub, request, (own) => app.fetch(own));
 }
 

@@ -1,7 +1,7 @@
 // Who answers where at a coordinator of several runs, and who may do what: the public list, the organizer's orders, errors with
 // codes, and the root, which is the page of a run that is alone.
 import assert from "node:assert/strict";
-import { type HubSite, make, refused, SMALL, withHub } from "../../test/support/hub_site.ts";
+import { type HubSite, make, openHub, refused, SMALL, withHub } from "../../test/support/hub_site.ts";
 
 async function titleAt(site: HubSite, path: string): Promise<string> {
   return /<title>(.*)<\/title>/.exec(await (await fetch(site.origin + path)).text())?.[1] ?? "none";
@@ -73,6 +73,47 @@ Deno.test("hub: without the organizer's token only listed runs are seen, and not
   });
 });
 
+Deno.test("hub: whether contributors may write text is a wish for each run, kept and shown", async () => {
+  await withHub(async (site) => {
+    await make(site, "open", { publicText: true });
+    await make(site, "own");
+    const answers = await Promise.all((await site.rows()).map(async ({ id, joinLink, publicText }) => {
+      const token = new URL(joinLink!).hash.slice(1);
+      const invite = await (await site.ask(`/r/${id}/api/invite`, undefined, { token })).json();
+      const models = await site.ask(`/r/${id}/v1/models`, undefined, { token });
+      await models.body?.cancel();
+      return [id, publicText, invite.text ?? false, models.status];
+    }));
+    assert.deepEqual(answers.sort(), [["open", true, true, 200], ["own", false, false, 401]]);
+    await site.ask("/api/hub/runs/open/archive", {});
+    await site.ask("/api/hub/runs/open/open", {});
+    assert.equal((await site.rows()).find(({ id }) => id === "open")?.publicText, true);
+    await refused(
+      await site.ask("/api/hub/runs", { name: "x", config: SMALL, publicText: "yes" }),
+      400,
+      /publicText/,
+    );
+  });
+});
+
+Deno.test("hub: what the coordinator was started with counts in a new run, unless its maker says otherwise", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "shoal-hub-" });
+  try {
+    const iceServers = [{ urls: ["turn:train.example.org:3478"], username: "class", credential: "secret" }];
+    await using site = await openHub(folder, { defaults: { iceServers, min_peers: 3, max_iters: 77 } });
+    const form = await (await site.ask("/api/hub/form")).json();
+    assert.deepEqual([form.defaults.min_peers, form.defaults.max_iters], [3, 77]);
+    const id = await make(site, "a", { config: { n_layer: 2, max_iters: 9 } });
+    const config = await (await site.ask(`/api/hub/runs/${id}/config`)).json();
+    assert.deepEqual([config.iceServers, config.min_peers, config.max_iters], [iceServers, 3, 9]);
+    const ask = { config: { n_layer: 2, n_stage: 3 }, offerBytes: 2e9, gflops: 100 };
+    const { errors } = await (await site.ask("/api/hub/estimate", ask)).json();
+    assert.deepEqual(errors.map(({ field }: { field: string }) => field), ["n_stage"]);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
 Deno.test("hub: nonsense is refused with a code, and leaves no run behind", async () => {
   await withHub(async (site) => {
     const wrong: [unknown, RegExp][] = [
@@ -119,6 +160,7 @@ Deno.test("hub: an estimate answers with figures, or with what is wrong at which
     assert.equal(bad.estimate, null);
     assert.deepEqual(bad.errors.map(({ field }: { field: string }) => field), ["n_embd"]);
     const { datasets, defaults, choices } = await (await site.ask("/api/hub/form")).json();
+    assert.equal((await (await site.ask("/api/hub/form")).json()).measured, null);
     assert.ok(datasets.length >= 1 && defaults.n_layer > 0 && choices.schedule.includes("dynamic"));
   });
 });

@@ -7,10 +7,11 @@ import type { Datasets } from "../hub/datasets.ts";
 import type { Estimator } from "../hub/estimator.ts";
 import type { Hub } from "../hub/hub.ts";
 import { firstError, judge } from "../hub/wish.ts";
-import { CONFIG_KEYS, DEFAULT_CONFIG, keyChoices } from "../../peer/model/config.ts";
+import { CONFIG_KEYS, DEFAULT_CONFIG, keyChoices, readConfig } from "../../peer/model/config.ts";
 import { specOf } from "../../peer/model/layout.ts";
 import { type ErrorCode, ShoalError } from "../../peer/wire/errors.ts";
 import {
+  type ConfigWish,
   type EstimateAnswer,
   GFLOPS_MAX,
   GFLOPS_MIN,
@@ -20,6 +21,7 @@ import {
   OFFER_BYTES_MIN,
   RUN_NAME_CHARS_MAX,
   type RunForm,
+  type RunText,
 } from "../../peer/wire/hub.ts";
 import { bodyOf, problem, same } from "./answers.ts";
 
@@ -31,6 +33,10 @@ export interface HubRoutesOptions {
   hub: Hub;
   datasets: Datasets;
   estimator: Estimator;
+  /** The name by which another run learns the text of a run. */
+  takeText(run: string): Promise<string>;
+  /** What counts in a new run where its maker says nothing, before Shoal's own defaults. */
+  defaults: ConfigWish;
   adminToken: string;
   /** Of a run whose maker names nobody. */
   operator: string;
@@ -52,6 +58,7 @@ const RUN_WISH = v.strictObject({
   name: v.pipe(LINE, v.minLength(1, "a run needs a name")),
   operator: v.optional(LINE),
   listed: v.optional(v.boolean(), false),
+  publicText: v.optional(v.boolean(), false),
   config: CONFIG,
   weightsOf: v.optional(v.pipe(v.string(), v.maxLength(80))),
 });
@@ -87,6 +94,7 @@ export function hubRoutes(options: HubRoutesOptions): Hono {
   app.get("/api/hub/form", admin(async (c) => c.json(await formOf(options))));
   app.post("/api/hub/estimate", admin((c) => reckon(options, c)));
   app.get("/api/hub/runs/:id/config", admin((c) => c.json(hub.configOf(c.req.param("id")!))));
+  app.post("/api/hub/runs/:id/text", admin(async (c) => c.json(await textOf(options, c.req.param("id")!))));
   addRunRoutes(app, options, admin);
   return app;
 }
@@ -139,12 +147,19 @@ function addRunRoutes(app: Hono, options: HubRoutesOptions, admin: Guard): void 
 const ARCHIVE_ANSWER_MS = 2_000;
 
 /** What a form for a new run needs to know beforehand. */
-async function formOf({ datasets }: HubRoutesOptions): Promise<RunForm> {
+async function formOf({ datasets, hub, defaults }: HubRoutesOptions): Promise<RunForm> {
   const choices = CONFIG_KEYS.flatMap((key) => {
     const known = keyChoices(key);
     return known === null ? [] : [[key, known]];
   });
-  return { datasets: await datasets.list(), defaults: DEFAULT_CONFIG, choices: Object.fromEntries(choices) };
+  const values = { defaults: readConfig({ ...defaults }), choices: Object.fromEntries(choices) };
+  return { datasets: await datasets.list(), ...values, measured: hub.measured() };
+}
+
+/** Configuration keys with which another run learns what this one does; how it is cut is part of it then. */
+async function textOf({ takeText }: HubRoutesOptions, id: string): Promise<RunText> {
+  const { tokenizer, column } = DEFAULT_CONFIG;
+  return { dataset: await takeText(id), tokenizer, column };
 }
 
 function rowsOf({ hub, datasets }: HubRoutesOptions, admin: boolean): HubRun[] {
@@ -152,11 +167,11 @@ function rowsOf({ hub, datasets }: HubRoutesOptions, admin: boolean): HubRun[] {
 }
 
 async function make(options: HubRoutesOptions, c: Context): Promise<Response> {
-  const { hub, datasets, operator } = options;
+  const { hub, datasets, operator, defaults } = options;
   const wish = v.safeParse(RUN_WISH, await wishOf(c.req.raw));
   if (!wish.success) return badWish(wish.issues[0]);
   const { config: given, weightsOf, ...about } = wish.output;
-  const judged = judge(given, await datasets.list());
+  const judged = judge(given, await datasets.list(), defaults);
   if (!judged.ok) return problem(400, "bad-config", firstError(judged.errors));
   const { config, dataset } = judged;
   const id = await hub.create({
@@ -168,11 +183,11 @@ async function make(options: HubRoutesOptions, c: Context): Promise<Response> {
 }
 
 /** Errors of a field are no failure of the request: a form that is being filled in is wrong most of the time. */
-async function reckon({ datasets, estimator }: HubRoutesOptions, c: Context): Promise<Response> {
+async function reckon({ datasets, estimator, defaults }: HubRoutesOptions, c: Context): Promise<Response> {
   const wish = v.safeParse(ESTIMATE_WISH, await wishOf(c.req.raw));
   if (!wish.success) return badWish(wish.issues[0]);
   const { config: given, offerBytes, gflops } = wish.output;
-  const judged = judge(given, await datasets.list());
+  const judged = judge(given, await datasets.list(), defaults);
   if (!judged.ok) return c.json({ errors: judged.errors, estimate: null } satisfies EstimateAnswer);
   const { config, dataset: { tokens, vocabulary } } = judged;
   if (config.min_peers > ESTIMATED_PEERS_MAX) config.min_peers = ESTIMATED_PEERS_MAX;

@@ -47,7 +47,7 @@ export function addOrderRoutes(app: Hono, options: OrderOptions): void {
     return null;
   });
   order("/api/pin", ({ peer, stage }, by) => {
-    return isPeer(shell, peer) ? pin(shell, { peer, stage, by }) : noPeer(peer);
+    return isPeer(shell, peer) ? pin(options, { peer, stage, by }) : noPeer(peer);
   });
   order("/api/change", (body, by) => change(shell, body, by));
   order("/api/rollback", ({ checkpoint }, by) => rollback(options, checkpoint, by));
@@ -91,7 +91,10 @@ function replan(shell: Shell, apply: unknown, by: string): Response {
 }
 
 /** Stages are counted from 1, as people do; null lets it compute any. */
-function pin(shell: Shell, { peer, stage, by }: { peer: string; stage: unknown; by: string }): Taken {
+function pin(
+  { shell, door }: OrderOptions,
+  { peer, stage, by }: { peer: string; stage: unknown; by: string },
+): Taken {
   const { spec, config } = shell.core.state;
   if (stage !== null && !(isStep(stage) && stage >= 1 && stage <= spec.n_layer)) {
     return problem(400, "usage", `stage is ${shown(stage)}; use a number from 1 to ${spec.n_layer}, or null`);
@@ -103,7 +106,14 @@ function pin(shell: Shell, { peer, stage, by }: { peer: string; stage: unknown; 
       `the schedule ${config.schedule} places its stages itself; pin with dynamic`,
     );
   }
-  shell.feed({ type: "admin", action: "pin", peer, stage: stage === null ? null : stage - 1, by });
+  const index = stage === null ? null : stage - 1;
+  try {
+    // On disk before anybody is told: a restart must not take it back.
+    door.pin(peer, index);
+  } catch (error) {
+    return problem(507, "storage-full", `the pin could not be kept: ${messageOf(error)}`);
+  }
+  shell.feed({ type: "admin", action: "pin", peer, stage: index, by });
   return null;
 }
 

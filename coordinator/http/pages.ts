@@ -16,18 +16,24 @@ const TYPES: Record<string, string> = {
   ".wasm": "application/wasm",
 };
 
-/** Pages load nothing from elsewhere, run no inline script, and talk to this server alone. */
+/** Pages load nothing from elsewhere, run no inline script, and talk to this server alone, but for what a run names. */
 const CSP = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; " +
   "img-src 'self' data:; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /** A worker has the policy of its own script: it alone may compile WebAssembly, which an engine without WebGPU is. */
 const SCRIPT_CSP = CSP.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'");
 
-/** @param named addresses that stand for a page, such as "/admin" for "/admin.html" */
+export interface PageOptions {
+  /** Addresses that stand for a page, such as "/admin" for "/admin.html". */
+  named: Readonly<Record<string, string>>;
+  /** Origins that a tab's peer may fetch from besides this server; default none. */
+  connect?: readonly string[];
+}
+
 export async function servePage(
   webRoot: string,
   pathname: string,
-  named: Readonly<Record<string, string>>,
+  { named, connect = [] }: PageOptions,
 ): Promise<Response> {
   const wanted = Object.hasOwn(named, pathname) ? named[pathname]! : pathname;
   const path = normalize(join(webRoot, wanted));
@@ -38,7 +44,8 @@ export async function servePage(
   }
   try {
     const cache = wanted.startsWith("/assets/") ? "public, max-age=31536000, immutable" : "no-cache";
-    const policy = extname(path) === ".js" ? SCRIPT_CSP : CSP;
+    const own = extname(path) === ".js" ? SCRIPT_CSP : CSP;
+    const policy = own.replace("connect-src 'self'", ["connect-src 'self'", ...connect].join(" "));
     const headers = { "content-type": type, "content-security-policy": policy, "cache-control": cache };
     return new Response(await Deno.readFile(path), { headers });
   } catch {

@@ -5,6 +5,7 @@ import type { RunCoreState } from "../core/run_state.ts";
 import type { Connection, Shell, ShellOptions } from "../shell.ts";
 import type { Identity } from "../durable.ts";
 import { randomToken } from "../store/access.ts";
+import { TokenFile } from "../store/token_store.ts";
 import { same } from "./answers.ts";
 import type { Door, Entry } from "./door.ts";
 import { messageOf } from "../../peer/wire/errors.ts";
@@ -165,13 +166,26 @@ export class Sockets {
       return refuseSession(session, "storage-full", messageOf(error));
     }
     const id = `${hello.runtime}-${incarnation}`;
+    const pinned = this.#pinOf(id, hello, false);
     this.#welcome(session, id, { incarnation, ticket: randomToken(), resumed: false, mark: hello.mark });
     const { runtime, adapter, engine, name } = hello;
-    this.#shell.feed({ type: "join", peer: { id, runtime, adapter, engine, name: name ?? id } });
+    this.#shell.feed({ type: "join", peer: { id, runtime, adapter, engine, name: name ?? id, ...pinned } });
+  }
+
+  /** A list that cannot be written keeps nobody out: the computer may then compute any stage. */
+  #pinOf(id: string, { mark }: Hello, returns: boolean): { pin?: number } {
+    try {
+      const pin = this.#door.pinOf(id, mark, { returns });
+      return pin === null ? {} : { pin };
+    } catch (error) {
+      this.#shell.feed({ type: "noted", text: `where ${id} was pinned is not known: ${messageOf(error)}` });
+      return {};
+    }
   }
 
   #return(session: Session, hello: Hello, member: RestoredPeer): void {
-    const { ticket, incarnation, ...peer } = member;
+    const { ticket, incarnation, ...basics } = member;
+    const peer = { ...basics, ...this.#pinOf(basics.id, hello, true) };
     this.#shell.connections.get(peer.id)?.close("it came back on another connection");
     this.#welcome(session, peer.id, { incarnation, ticket, resumed: true, mark: hello.mark });
     this.#shell.feed({ type: "return", peer, have: hello.have ?? null });
@@ -191,8 +205,10 @@ export class Sockets {
     this.#shell.connections.set(id, connection);
     const { spec, corpus } = this.#shell.options;
     const { committed, config } = this.#shell.core.state;
-    const { bytesPerToken, hash } = corpus;
-    const about = { tokens: corpus.tokens.length, bytesPerToken, hash };
+    const { bytesPerToken, hash, tokens } = corpus;
+    const { bytes, hash: proof } = tokens instanceof TokenFile ? tokens.pages : { bytes: 0, hash: "" };
+    const pages = bytes === 0 ? {} : { pages: { bytes, hash: proof } };
+    const about = { tokens: tokens.length, bytesPerToken, hash, ...pages };
     connection.send(packed({
       ...{ type: "welcome", peer: id, incarnation, ticket, config, spec, corpus: about },
       ...{ epoch: this.#shell.epoch, committed, resumed },

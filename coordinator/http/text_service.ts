@@ -2,7 +2,8 @@
 // It knows neither HTTP nor the model. What must stay true: the queue is bounded, and every request ends, by its text, an error
 // or its caller's signal.
 import { ShoalError } from "../../peer/wire/errors.ts";
-import type { FromWriter, TextEnd, TextRequest, ToWriter } from "./text_protocol.ts";
+import type { TextOrder, TextResult } from "./completions_answer.ts";
+import type { FromWriter, ToWriter } from "./text_protocol.ts";
 
 /** Texts that may wait; whoever comes later would wait for minutes, and is told so at once. */
 export const QUEUE_MAX = 8;
@@ -27,25 +28,15 @@ export interface WriterPort {
 /** The queue is full; `retrySeconds` is when it may have room again. */
 export class BusyError extends Error {
   readonly retrySeconds: number;
-  constructor(retrySeconds: number) {
-    super(`${QUEUE_MAX} texts are waiting already; try again in ${retrySeconds} s`);
+  constructor(retrySeconds: number, waiting = QUEUE_MAX) {
+    super(`${waiting} texts are waiting already; try again in ${retrySeconds} s`);
     this.retrySeconds = retrySeconds;
   }
 }
 
-export interface TextResult {
-  /** Of the checkpoint that wrote it. */
-  step: number;
-  end: TextEnd;
-}
-
-export interface TextJob {
+export interface TextJob extends TextOrder {
   /** Folder of the checkpoint to write with. */
   path: string;
-  request: TextRequest;
-  onText(text: string): void;
-  /** Ends the text early; the promise then rejects with the signal's reason. */
-  signal: AbortSignal;
 }
 
 interface Entry extends TextJob {
@@ -73,7 +64,7 @@ export class TextService {
   /** @throws {BusyError} at once if too many wait. @throws {ShoalError} of the model or the prompt. */
   write(job: TextJob): Promise<TextResult> {
     if (this.#closed) throw new ShoalError("offline", "the server is being stopped; try another one");
-    if (this.#queue.length >= QUEUE_MAX) throw new BusyError(this.#retrySeconds());
+    if (this.#queue.length >= QUEUE_MAX && !job.patient) throw new BusyError(this.#retrySeconds());
     job.signal.throwIfAborted();
     return new Promise((resolve, reject) => {
       const entry = { ...job, id: this.#nextId++, resolve, reject };

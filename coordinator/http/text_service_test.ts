@@ -37,9 +37,12 @@ function setUp() {
   const request: TextRequest = {
     ...{ prompt: "a", count: 1, temperature: 0, topK: 0, topP: 1, seed: 0, stop: [] },
   };
-  function ask(signal = new AbortController().signal) {
+  function ask(signal = new AbortController().signal, patient = false) {
     const texts: string[] = [];
-    const done = service.write({ path: "/c", request, signal, onText: (text) => texts.push(text) });
+    const done = service.write({
+      ...{ path: "/c", request, signal, patient },
+      onText: (text) => texts.push(text),
+    });
     done.catch(() => {});
     return { texts, done };
   }

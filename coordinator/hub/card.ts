@@ -15,6 +15,8 @@ const CARD = v.object({
   operator: TEXT,
   listed: v.boolean(),
   archived: v.boolean(),
+  /** Whoever has the join link may write text with the model. */
+  publicText: v.optional(v.boolean(), false),
   /** It was ended only because its coordinator was, which opens it again when it starts. */
   interrupted: v.optional(v.boolean(), false),
   /** ms since 1970. */

@@ -1,17 +1,21 @@
 // The runs of one coordinator: opens what its folder holds, makes new ones, puts away, brings back, deletes. One thing at a time for
 // each run. What must stay true: nothing that goes wrong in one run, or in opening it, touches another.
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { folderName } from "../cli/options.ts";
 import { newestOf } from "../cli/checkpoint_path.ts";
 import type { CoordinatorEventLine } from "../core/run_state.ts";
+import { CORPUS_PREFIX } from "../corpora/types.ts";
 import type { OpenRun } from "../main.ts";
 import { lockFolder } from "../store/run_log.ts";
+import { heldBytes, TokenFile } from "../store/token_store.ts";
 import { paramCount } from "../../peer/model/layout.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
-import { type HubRun, RUN_NAME_CHARS_MAX } from "../../peer/wire/hub.ts";
+import { type HubRun, type MeasuredOffer, RUN_NAME_CHARS_MAX } from "../../peer/wire/hub.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
+import { measuredOffer } from "./measured.ts";
 import { Slot } from "./slot.ts";
-import { takeWeights } from "./weights.ts";
+import { takeText } from "./texts.ts";
+import { type Taken, takeWeights } from "./weights.ts";
 
 /** Runs in the folder, archived ones included: a list that a person still reads. */
 export const RUNS_MAX = 200;
@@ -40,6 +44,7 @@ export interface NewRun {
   name: string;
   operator: string;
   listed: boolean;
+  publicText: boolean;
   config: RunConfig;
   spec: ModelSpec;
   /** Another run of the folder. */
@@ -80,7 +85,8 @@ export class Hub {
   #slot(id: string): Slot {
     const { runsDir, operator, webRoot, base, port, onEvent, onNote } = this.#options;
     const folder = join(runsDir, id);
-    const absent = { name: id, operator, listed: false, archived: false, interrupted: false, createdAt: 0 };
+    const flags = { listed: false, archived: false, publicText: false, interrupted: false };
+    const absent = { name: id, operator, ...flags, createdAt: 0 };
     return new Slot({ id, folder, webRoot, base, port, onEvent, onNote }, absent);
   }
 
@@ -112,6 +118,21 @@ export class Hub {
     return open.length === 1 ? open[0]!.run : null;
   }
 
+  /** Names of the runs that learn the prepared text, by its name or as the file that it was made of. */
+  usersOf(text: string): string[] {
+    const named = CORPUS_PREFIX + text, folder = join(this.#options.runsDir, "corpora", text);
+    return [...this.#slots.values()].filter(({ run, known }) => {
+      const tokens = run?.shell.options.corpus.tokens;
+      const served = tokens instanceof TokenFile && dirname(tokens.path) === folder;
+      return served || (run?.shell.core.state.config ?? known?.config)?.dataset === named;
+    }).map(({ card }) => card.name);
+  }
+
+  /** What the computers in open runs have measured; null: nobody is in one. */
+  measured(): MeasuredOffer | null {
+    return measuredOffer(this.#open().map(({ run }) => run!.shell.core.state));
+  }
+
   /** Configuration of a run, for another one like it. @throws {ShoalError} usage */
   configOf(id: string): RunConfig {
     const slot = this.#find(id);
@@ -121,6 +142,17 @@ export class Hub {
       "usage",
       `the configuration of ${id} cannot be read: ${slot.failure ?? "it has no log"}`,
     );
+  }
+
+  /** The name by which another run learns the text of a run. @throws {ShoalError} usage, bad-corpus, storage-full */
+  async takeText(id: string): Promise<string> {
+    const slot = this.#find(id);
+    const known = slot.known ?? slot.look();
+    if (known === null) throw new ShoalError("usage", `what ${id} learns cannot be read: ${slot.failure}`);
+    const { config, corpusHash, vocabHash } = known;
+    const corpus = slot.run?.shell.options.corpus ?? null;
+    const folder = join(this.#options.runsDir, "corpora");
+    return await takeText({ folder: slot.folder, config, corpusHash, vocabHash, corpus }, folder);
   }
 
   /** @returns its id @throws {ShoalError} why there can be no such run; nothing of it is left then */
@@ -137,8 +169,8 @@ export class Hub {
     slot.busy = "being made";
     try {
       slot.keep({ ...about, archived: false, interrupted: false, createdAt: Date.now() });
-      const from = source === null ? undefined : await weightsFrom(source, slot.folder, config);
-      await slot.begin(config, from);
+      const from = source === null ? null : await weightsFrom(source, slot.folder, config);
+      await slot.begin(from?.config ?? config, from?.checkpoint);
       slot.look();
       return id;
     } catch (error) {
@@ -249,7 +281,7 @@ export class Hub {
     const open = this.#open();
     const others = open.map(({ run }) => {
       const { core, options } = run!.shell;
-      return statesOf(core.state.spec) + options.corpus.tokens.byteLength;
+      return statesOf(core.state.spec) + heldBytes(options.corpus.tokens);
     });
     const bytes = [...others, spec === null ? 0 : statesOf(spec)].reduce((sum, it) => sum + it, 0);
     if (open.length < OPEN_MAX && (bytes <= OPEN_BYTES_MAX || open.length === 0)) return;
@@ -281,7 +313,7 @@ function folders(runsDir: string): string[] {
     .sort().slice(0, 2 * RUNS_MAX);
 }
 
-async function weightsFrom(source: Slot, runDir: string, config: RunConfig): Promise<string> {
+async function weightsFrom(source: Slot, runDir: string, config: RunConfig): Promise<Taken> {
   const checkpoint = await newestOf(source.folder);
   if (checkpoint !== null) return await takeWeights(checkpoint, runDir, config);
   throw new ShoalError(

@@ -21,6 +21,8 @@ const LOOK_MS = 50;
 export interface Known {
   config: RunConfig;
   spec: ModelSpec;
+  corpusHash: string;
+  vocabHash: string | undefined;
   committed: number;
   ended: boolean;
 }
@@ -71,8 +73,8 @@ export class Slot {
     try {
       const found = lookAtRunLog(this.folder)?.run;
       if (found === undefined) return null;
-      const { config, spec, committed, ended } = found;
-      this.known = { config, spec, committed, ended: ended !== null };
+      const { config, spec, corpusHash, vocabHash, committed, ended } = found;
+      this.known = { config, spec, corpusHash, vocabHash, committed, ended: ended !== null };
     } catch (error) {
       this.failure = messageOf(error);
     }
@@ -105,10 +107,18 @@ export class Slot {
   async #open(how: Pick<OpenRunOptions, "config" | "resumeFrom" | "restore">): Promise<void> {
     const { id, folder } = this;
     const { webRoot, base, onEvent } = this.#options;
-    const { name: runName, operator } = this.card;
+    const { name: runName, operator, publicText } = this.card;
     const mount = `/r/${id}`;
     const options: OpenRunOptions = {
-      ...{ ...how, outDir: folder, operator, runName, webRoot, corporaDir: join(folder, "..", "corpora") },
+      ...{
+        ...how,
+        outDir: folder,
+        operator,
+        runName,
+        publicText,
+        webRoot,
+        corporaDir: join(folder, "..", "corpora"),
+      },
       onEvent: (line) => onEvent(id, line),
       onFailure: (error) => this.#fail(error),
     };
@@ -160,11 +170,11 @@ export class Slot {
   /** As the list shows it; links only to whoever may have them. */
   row(admin: boolean): HubRun {
     const { id, place, busy, run, known } = this;
-    const { name, operator, listed, createdAt } = this.card;
+    const { name, operator, listed, publicText, createdAt } = this.card;
     const status = run?.shell.status() ?? null;
     const spec = run?.shell.core.state.spec ?? known?.spec;
     return {
-      ...{ id, name, operator, place, busy, listed, createdAt },
+      ...{ id, name, operator, place, busy, listed, publicText, createdAt },
       state: status?.state ?? null,
       reason: status?.reason ?? this.#why(),
       step: status?.step ?? known?.committed ?? 0,

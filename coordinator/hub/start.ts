@@ -2,11 +2,12 @@
 // the command line and tests; prints nothing itself.
 import { join } from "node:path";
 import { CorpusLibrary } from "../corpora/library.ts";
-import { CORPUS_PREFIX } from "../corpora/types.ts";
+import { corpusIdOf } from "../corpora/types.ts";
 import { createHubApp } from "../http/hub_app.ts";
 import { linkBase } from "../http/links.ts";
 import { serve } from "../main.ts";
 import { readAccess, writeAccess } from "../store/access.ts";
+import type { ConfigWish } from "../../peer/wire/hub.ts";
 import type { CoordinatorEventLine } from "../core/run_state.ts";
 import { Datasets } from "./datasets.ts";
 import { Estimator } from "./estimator.ts";
@@ -19,6 +20,8 @@ export interface HubServerOptions {
   port: number;
   operator: string;
   webRoot: string;
+  /** Configuration keys of new runs, unless their makers say otherwise; absent: Shoal's own. */
+  defaults?: ConfigWish;
   publicUrl?: string;
   onEvent(id: string, line: CoordinatorEventLine): void;
   /** One line about a run for whoever reads the terminal. */
@@ -51,10 +54,16 @@ export async function startHub(options: HubServerOptions): Promise<HubServer> {
   try {
     const library = await CorpusLibrary.open({
       folder: join(runsDir, "corpora"),
-      usedBy: (id) => hub.rows(true).filter((it) => it.dataset === CORPUS_PREFIX + id).map((it) => it.name),
+      usedBy: (id) => hub.usersOf(id),
     });
     const datasets = new Datasets(() => library.listCorpora());
-    const answer = createHubApp({ hub, datasets, library, estimator, adminToken, operator, webRoot });
+    const takeText = async (run: string) => {
+      const dataset = await hub.takeText(run), id = corpusIdOf(dataset);
+      if (id !== null) await library.adopt(id);
+      return dataset;
+    };
+    const parts = { hub, datasets, library, estimator, takeText, defaults: options.defaults ?? {} };
+    const answer = createHubApp({ ...parts, adminToken, operator, webRoot });
     const server = serve(options, access.port, answer);
     ({ port } = server.addr as Deno.NetAddr);
     base = linkBase({ ...options, port, addresses: Deno.networkInterfaces() });

@@ -17,11 +17,16 @@ export type Judged =
   | { ok: true; config: RunConfig; dataset: DatasetChoice }
   | { ok: false; errors: FieldError[] };
 
-export function judge(wish: ConfigWish, datasets: readonly DatasetChoice[]): Judged {
+/** @param defaults what counts where the wish says nothing, before Shoal's own */
+export function judge(
+  wish: ConfigWish,
+  datasets: readonly DatasetChoice[],
+  defaults: ConfigWish = {},
+): Judged {
   const errors = Object.entries(wish).flatMap(([key, value]) => keyError(key, value));
   if (errors.length > 0) return { ok: false, errors };
   try {
-    const config = readConfig(wish);
+    const config = readConfig({ ...defaults, ...wish });
     const dataset = datasets.find((it) => it.dataset === config.dataset);
     if (dataset === undefined) {
       return refused("dataset", "there is no such text here; choose one of the list");

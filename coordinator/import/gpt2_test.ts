@@ -39,7 +39,7 @@ async function imported(folder: string, model: Gpt2Files, config: Record<string,
   const { path, spec, config: run } = await importModel({
     ...{ from: `${folder}/model`, out: `${folder}/run`, config },
   });
-  return { path, spec, run, ...await readWeights(path) };
+  return { ...await readWeights(path), path, spec, run };
 }
 
 const KINDS: [string, Partial<Gpt2Files>][] = [

@@ -1,10 +1,13 @@
 // A model in Hugging Face's layout -> a checkpoint of step 0, from which a run goes on training it. One stage's tensors are in memory
 // at a time, and of the files only what that stage needs is read. Either the checkpoint is complete or there is none.
+import { join } from "node:path";
 import { readConfig } from "../../peer/model/config.ts";
-import { paramCount, specOf, splitLayers } from "../../peer/model/layout.ts";
-import { blankState, encodeState } from "../../peer/model/state_file.ts";
+import { baseParamCount, baseSpec, paramCount, specOf, splitLayers } from "../../peer/model/layout.ts";
+import { blankState, encodeState, initialState } from "../../peer/model/state_file.ts";
 import { messageOf, type Result, ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec, RunConfig, StageSpec } from "../../peer/wire/run.ts";
+import { isLora } from "../../peer/wire/view.ts";
+import { BASE_NAME, writeBase } from "../store/base.ts";
 import {
   checkpointsDir,
   type NamedBytes,
@@ -14,6 +17,7 @@ import {
 import { tokenizerOf } from "../store/text_tokenizer.ts";
 import { type ModelConfig, readModelConfig } from "./model_config.ts";
 import { ModelSource } from "./model_source.ts";
+import { PeftAdapters } from "./peft_adapters.ts";
 import { type ModelTensors, modelTensors } from "./model_tensors.ts";
 import { readTokenizerJson } from "./tokenizer_json.ts";
 
@@ -33,6 +37,8 @@ export interface ImportOptions {
   out: string;
   /** Configuration keys of the training to come; not the model's shape. */
   config: Readonly<Record<string, unknown>>;
+  /** Folder of PEFT adapters that were made for the model: training goes on with them. */
+  adapter?: string;
   onProgress?(done: number, of: number): void;
 }
 
@@ -50,33 +56,73 @@ export interface Imported {
 export async function importModel(options: ImportOptions): Promise<Imported> {
   await checkFree(options.out);
   const source = await ModelSource.open(options.from);
+  let adapters: PeftAdapters | null = null;
   try {
     const model = valueOf(readModelConfig(await source.config()));
     const tokenizerText = await source.tokenizer();
     const tokenizer = valueOf(readTokenizerJson(tokenizerText, model.vocabSize));
     if (!tokenizer.characters) tryTokenizer(tokenizerText, tokenizer.vocab);
-    const config = runConfig(model, options.config);
-    const spec = specOf(config, model.vocabSize);
-    const tensors = modelTensors(source, { spec, positionsMax: model.positionsMax });
+    const plain = runConfig(model, options.config);
+    const shape = baseSpec(specOf(plain, model.vocabSize));
+    if (options.adapter !== undefined) adapters = await openAdapters(options.adapter, shape, options.config);
+    const asked = adapters === null ? plain : runConfig(model, { ...options.config, ...adapters.config });
+    const tensors = modelTensors(source, { spec: shape, positionsMax: model.positionsMax });
     tensors.check();
-    const stages = cutOf(spec);
-    const manifest = {
-      ...{ config, spec, vocab: tokenizer.vocab, stages, valLoss: null, dataCursor: 0, seed: config.seed },
-      ...(tokenizer.characters ? {} : { tokenizer: TOKENIZER_NAME }),
-    };
     const extra = tokenizer.characters
       ? []
       : [{ name: TOKENIZER_NAME, bytes: new TextEncoder().encode(tokenizerText) }];
-    const files = stageFiles(tensors, spec, { stages, extra, onProgress: options.onProgress });
-    const path = await writeOrNothing(
-      options.out,
-      () => writeCheckpointStream(options.out, { step: 0, manifest, files }),
-    );
-    const kind = tokenizer.characters ? "characters" : TOKENIZER_NAME;
-    return { path, spec, config, params: paramCount(spec), tokenizer: kind };
+    return await writeOrNothing(options.out, async () => {
+      const config = await withBase(options, asked, { source, tensors, vocabSize: model.vocabSize });
+      const spec = specOf(config, model.vocabSize);
+      const stages = cutOf(spec);
+      const manifest = {
+        ...{ config, spec, vocab: tokenizer.vocab, stages, valLoss: null, dataCursor: 0, seed: config.seed },
+        ...(tokenizer.characters ? {} : { tokenizer: TOKENIZER_NAME }),
+      };
+      const files = stageFiles(tensors, spec, {
+        stages,
+        extra,
+        seed: config.seed,
+        adapters,
+        onProgress: options.onProgress,
+      });
+      const path = await writeCheckpointStream(options.out, { step: 0, manifest, files });
+      const kind = tokenizer.characters ? "characters" : TOKENIZER_NAME;
+      return { path, spec, config, params: baseParamCount(spec), tokenizer: kind };
+    });
   } finally {
     source.close();
+    adapters?.close();
   }
+}
+
+/** Adapters say themselves what they are. @throws {ShoalError} bad-config, bad-model */
+async function openAdapters(
+  folder: string,
+  shape: ModelSpec,
+  asked: Readonly<Record<string, unknown>>,
+): Promise<PeftAdapters> {
+  const decided = Object.keys(asked).find((key) => key.startsWith("lora_"));
+  if (decided === undefined) return await PeftAdapters.open(folder, shape);
+  throw new ShoalError("bad-config", `${decided} is decided by the adapters that are imported; leave it out`);
+}
+
+/** Where adapters are trained, the model itself becomes their base, a file of its own. */
+async function withBase(
+  { out, onProgress }: ImportOptions,
+  config: RunConfig,
+  from: { source: ModelSource; tensors: ModelTensors; vocabSize: number },
+): Promise<RunConfig> {
+  if (!isLora(config)) return config;
+  const { source, tensors, vocabSize } = from;
+  await Deno.mkdir(out, { recursive: true });
+  const lora_base = await writeBase(out, {
+    spec: specOf(config, vocabSize),
+    read: (tensor, into, onBytes) => tensors.read(tensor, into, onBytes),
+    source: { files: source.files, place: (tensor) => tensors.place(tensor) },
+    ...(onProgress === undefined ? {} : { onProgress }),
+  });
+  return { ...config, lora_base };
 }
 
 /** What cannot cut a sentence now could not cut a data set later. */
@@ -101,10 +147,11 @@ async function checkFree(out: string): Promise<void> {
 }
 
 /** Folders that were made for a checkpoint that failed are removed, if nothing else is in them. */
-async function writeOrNothing(out: string, write: () => Promise<string>): Promise<string> {
+async function writeOrNothing<T>(out: string, write: () => Promise<T>): Promise<T> {
   try {
     return await write();
   } catch (error) {
+    await Deno.remove(join(out, BASE_NAME)).catch(() => {});
     for (const folder of [checkpointsDir(out), out]) await Deno.remove(folder).catch(() => {});
     throw error;
   }
@@ -120,7 +167,7 @@ function runConfig(
   { shape, positionsMax }: ModelConfig,
   asked: Readonly<Record<string, unknown>>,
 ): RunConfig {
-  const fixed = Object.keys(asked).find((key) => Object.hasOwn(shape, key));
+  const fixed = Object.keys(asked).find((key) => key === "lora_base" || Object.hasOwn(shape, key));
   if (fixed !== undefined) {
     throw new ShoalError("bad-config", `${fixed} is decided by the model that is imported; leave it out`);
   }
@@ -147,6 +194,9 @@ interface Files {
   stages: readonly StageSpec[];
   /** Files beside the stages'. */
   extra: readonly NamedBytes[];
+  seed: number;
+  /** Absent: adapters begin anew. */
+  adapters: PeftAdapters | null;
   onProgress: ImportOptions["onProgress"];
 }
 
@@ -154,16 +204,18 @@ interface Files {
 async function* stageFiles(
   tensors: ModelTensors,
   spec: ModelSpec,
-  { stages, extra, onProgress }: Files,
+  { stages, extra, seed, adapters, onProgress }: Files,
 ): AsyncGenerator<NamedBytes> {
   for (const stage of stages) {
-    const state = blankState(spec, stage);
-    for (const tensor of state.layout.tensors) {
+    // Adapters begin as the seed has them; the model is their base.
+    const state = spec.lora === undefined ? blankState(spec, stage) : initialState(spec, stage, seed);
+    const from = spec.lora === undefined ? tensors : adapters;
+    for (const tensor of from === null ? [] : state.layout.tensors) {
       const { offset, size } = tensor;
-      await tensors.read(tensor, state.params.subarray(offset, offset + size));
+      await from?.read(tensor, state.params.subarray(offset, offset + size));
     }
     yield { name: stageFileName(stage.index, stages.length), bytes: encodeState(state) };
-    onProgress?.(stage.index + 1, stages.length);
+    if (spec.lora === undefined) onProgress?.(stage.index + 1, stages.length);
   }
   yield* extra;
 }

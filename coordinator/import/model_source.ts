@@ -2,8 +2,9 @@
 // an index. It says where each tensor lies and reads what is asked for; nothing is loaded whole. Files may come from anywhere.
 import { basename, dirname, join } from "node:path";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
-import { TensorFile } from "./tensor_file.ts";
+import type { SourcePlace } from "../store/base.ts";
 import { exists } from "../store/exists.ts";
+import { type OnBytes, TensorFile } from "./tensor_file.ts";
 
 const INDEX_NAME = "model.safetensors.index.json";
 const SINGLE_NAME = "model.safetensors";
@@ -84,9 +85,25 @@ export class ModelSource {
     return file;
   }
 
+  /** Names of the safetensors files. */
+  get files(): string[] {
+    return this.#files.map((file) => file.name);
+  }
+
+  /** Where a tensor's values are; null if there are none that could be read. */
+  place(name: string): SourcePlace | null {
+    const file = this.#places.get(name);
+    const place = file?.place(name) ?? null;
+    return place === null ? null : { file: this.#files.indexOf(file!), ...place };
+  }
+
   /** Values of one tensor. @throws {ShoalError} bad-model */
-  async read(name: string, shape: readonly number[], into: Float32Array): Promise<void> {
-    await this.#fileOf(name).read(name, shape, into);
+  async read(
+    name: string,
+    shape: readonly number[],
+    { into, onBytes }: { into: Float32Array; onBytes?: OnBytes | undefined },
+  ): Promise<void> {
+    await this.#fileOf(name).read(name, shape, { into, onBytes });
   }
 
   close(): void {

@@ -11,13 +11,20 @@ import {
 } from "../../peer/model/layout.ts";
 import { assert } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
+import type { SourcePlace } from "../store/base.ts";
 import type { ModelSource } from "./model_source.ts";
+import type { OnBytes } from "./tensor_file.ts";
 
 export interface ModelTensors {
   /** Told from the headers: every tensor is there in shape, and none is left over. @throws {ShoalError} bad-model */
   check(): void;
-  /** Writes the values of one of our tensors into `into`, which has its size. @throws {ShoalError} bad-model */
-  read(tensor: TensorLayout, into: Float32Array): Promise<void>;
+  /**
+   * Writes the values of one of our tensors into `into`, which has its size. `onBytes` sees the bytes of the whole stored tensor.
+   * @throws {ShoalError} bad-model
+   */
+  read(tensor: TensorLayout, into: Float32Array, onBytes?: OnBytes): Promise<void>;
+  /** Where a file has exactly our values in our order; null if it has them in another one. */
+  place(tensor: TensorLayout): SourcePlace | null;
 }
 
 export function modelTensors(
@@ -30,7 +37,8 @@ export function modelTensors(
   const wanted = stageLayout(spec, wholeModel(spec)).tensors;
   return {
     check: () => source.check(wanted, { optional, derived: LLAMA_DERIVED }),
-    read: ({ name, shape }, into) => source.read(name, shape, into),
+    read: ({ name, shape }, into, onBytes) => source.read(name, shape, { into, onBytes }),
+    place: ({ name }) => source.place(name),
   };
 }
 
@@ -66,19 +74,31 @@ class Gpt2Tensors implements ModelTensors {
     this.#source.check(this.#stored, { optional: this.#optional, derived: GPT2_DERIVED });
   }
 
-  async read({ name, size }: TensorLayout, into: Float32Array): Promise<void> {
-    const stored = this.#stored.find(({ ours }) => ours.includes(name));
-    assert(stored, `tensor ${name} has a place in a GPT-2's file`);
-    const { values } = this.#last?.stored === stored ? this.#last : await this.#load(stored);
+  /** Turned matrices, fused ones and a window that was cut are others than ours. */
+  place({ name, shape }: TensorLayout): SourcePlace | null {
+    const stored = this.#storedAs(name);
+    if (stored.turned || stored.ours.length > 1 || String(stored.shape) !== String(shape)) return null;
+    return this.#source.place(stored.name);
+  }
+
+  async read({ name, size }: TensorLayout, into: Float32Array, onBytes?: OnBytes): Promise<void> {
+    const stored = this.#storedAs(name);
+    const { values } = this.#last?.stored === stored ? this.#last : await this.#load(stored, onBytes);
     const at = stored.ours.indexOf(name) * size;
     into.set(values.subarray(at, at + size));
   }
 
-  async #load(stored: HfTensor): Promise<{ values: Float32Array }> {
+  #storedAs(name: string): HfTensor {
+    const stored = this.#stored.find(({ ours }) => ours.includes(name));
+    assert(stored, `tensor ${name} has a place in a GPT-2's file`);
+    return stored;
+  }
+
+  async #load(stored: HfTensor, onBytes?: OnBytes): Promise<{ values: Float32Array }> {
     const { name, shape, turned } = stored;
     this.#last = null;
     const values = new Float32Array(shape.reduce((product, size) => product * size, 1));
-    await this.#source.read(name, shape, values);
+    await this.#source.read(name, shape, { into: values, onBytes });
     this.#last = { stored, values: turned ? turn(values, shape[0]!, shape[1]!) : values };
     return this.#last;
   }

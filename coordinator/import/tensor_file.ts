@@ -1,6 +1,8 @@
 // One safetensors file of a model from elsewhere, read by byte ranges: the header once, then each tensor where it lies, in pieces.
 // Only f32, f16 and bf16 become f32 values. Memory is the header, one piece, and what the caller asks for.
+import { basename } from "node:path";
 import { decodeHeader, headerLength, type TensorEntry } from "../../peer/model/safetensors.ts";
+import { BASE_DTYPES, type BaseDtype } from "../../peer/wire/base.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 
 const LENGTH_BYTES = 8;
@@ -21,6 +23,8 @@ function fromBf16(bytes: Uint8Array<ArrayBuffer>): Float32Array {
   for (let i = 0; i < halves.length; i++) bits[i] = halves[i]! << 16;
   return new Float32Array(bits.buffer);
 }
+
+export type OnBytes = (bytes: Uint8Array) => void;
 
 export class TensorFile {
   readonly tensors: ReadonlyMap<string, TensorEntry>;
@@ -67,22 +71,40 @@ export class TensorFile {
     return entry;
   }
 
+  /** Where in the file a tensor's values are; null for types that cannot be read. */
+  place(name: string): { dtype: BaseDtype; begin: number; end: number } | null {
+    const entry = this.tensors.get(name);
+    if (entry === undefined || !Object.hasOwn(BASE_DTYPES, entry.dtype)) return null;
+    const { dtype, begin, end } = entry;
+    return { dtype: dtype as BaseDtype, begin: this.#dataAt + begin, end: this.#dataAt + end };
+  }
+
   /**
-   * Writes a tensor's values into `into`, which has exactly its size.
+   * Writes a tensor's values into `into`, which has exactly its size; `onBytes` sees the bytes as they are in the file.
    * @throws {ShoalError} bad-model for another shape or type, a value that is not finite, or a file that ends too early.
    */
-  async read(name: string, shape: readonly number[], into: Float32Array): Promise<void> {
+  async read(
+    name: string,
+    shape: readonly number[],
+    { into, onBytes }: { into: Float32Array; onBytes?: OnBytes | undefined },
+  ): Promise<void> {
     const entry = this.#entry(name, shape), decode = DECODERS[entry.dtype]!;
     await this.#file.seek(this.#dataAt + entry.begin, Deno.SeekMode.Start);
     let done = 0;
     for (let at = entry.begin; at < entry.end; at += PIECE_BYTES) {
       const piece = await readExactly(this.#path, this.#file, Math.min(PIECE_BYTES, entry.end - at));
+      onBytes?.(piece);
       const values = decode(piece);
       const wrong = values.find((value) => !Number.isFinite(value));
       if (wrong !== undefined) throw bad(this.#path, `tensor ${name} contains ${wrong}`);
       into.set(values, done);
       done += values.length;
     }
+  }
+
+  /** Without its folder. */
+  get name(): string {
+    return basename(this.#path);
   }
 
   close(): void {

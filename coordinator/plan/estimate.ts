@@ -1,6 +1,6 @@
 // What a configuration would take before anybody has joined: parameters, memory, how many peers of one offer are needed, and the
 // time to finish, by the planner's own figures for peers that are all alike. Pure. An estimate: what peers measure replaces it.
-import { paramCount, specOf, stageLayout, wholeModel } from "../../peer/model/layout.ts";
+import { baseSpec, paramCount, specOf, stageLayout, wholeModel } from "../../peer/model/layout.ts";
 import { holderBytes } from "../../peer/model/stage_memory.ts";
 import type { Estimate } from "../../peer/wire/hub.ts";
 import type { ModelSpec, RunConfig, StageSpec } from "../../peer/wire/run.ts";
@@ -104,11 +104,17 @@ function requestFor(request: EstimateRequest, spec: ModelSpec, count: number): P
 
 /** Seconds of F, which B and W take as well, of one layer and micro-batch: two operations per weight and token, and attention. */
 function operationSeconds({ config, gflops }: EstimateRequest, spec: ModelSpec): number {
-  const layer = stageLayout(spec, { index: 0, firstLayer: 0, endLayer: 1, embed: false, head: false }).size;
+  return operationFlops(config, spec) / (gflops * 1e9);
+}
+
+/** Floating-point operations of F of one layer and micro-batch. */
+export function operationFlops(config: RunConfig, spec: ModelSpec): number {
+  const middle = { index: 0, firstLayer: 0, endLayer: 1, embed: false, head: false };
+  const layer = stageLayout(baseSpec(spec), middle).size;
   const rows = config.batch_size * spec.block_size;
   // Scores and their use, of the half of the pairs that causality leaves.
   const attention = 2 * rows * spec.block_size * spec.n_embd;
-  return (2 * layer * rows + attention) / (gflops * 1e9);
+  return 2 * layer * rows + attention;
 }
 
 function bytesOf({ config }: EstimateRequest, spec: ModelSpec, stage: StageSpec): number {

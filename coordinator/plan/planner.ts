@@ -4,15 +4,15 @@
 import { ShoalError } from "../../peer/wire/errors.ts";
 import type { ScheduleId } from "../../peer/wire/run.ts";
 import { chooseCodecs } from "./planner_codecs.ts";
+import { bestDepths, bestOf, layoutsOf } from "./planner_depths.ts";
 import { doubled } from "./planner_doubled.ts";
-import { exactFits, exactLayout } from "./planner_exact.ts";
 import { capacityOf, infeasibility, roomiest } from "./planner_feasible.ts";
 import { CostModel } from "./planner_model.ts";
 import { inOrderOfNaming } from "./planner_order.ts";
 import { predict, type Prediction } from "./planner_predict.ts";
 import { reasonsFor, suggestBatch } from "./planner_reasons.ts";
-import { type Judged, judged, refine } from "./planner_refine.ts";
-import { type Candidate, candidateOf, searchLayouts } from "./planner_search.ts";
+import type { Judged } from "./planner_refine.ts";
+import type { Candidate } from "./planner_search.ts";
 import { type Held, type HolderStages, holderStages, widened } from "./planner_shadows.ts";
 import type { BoundaryCodecs, Infeasible, Plan, PlannedStage, PlanRequest } from "./planner_types.ts";
 
@@ -53,11 +53,11 @@ export function plan(request: PlanRequest): Plan | Infeasible {
   const capacities = [...model.engines.keys()].map((peer) => capacityOf(model, peer));
   const refusal = infeasibility(model, capacities, most);
   if (refusal !== null) return refusal;
-  const found = candidates(model, most, () => roomiest(capacities, most, model.layers).peers.length)
-    .filter((candidate) => candidate.cost.seconds < Infinity);
+  const found = bestLayouts(model, most, () => roomiest(capacities, most, model.layers).peers.length);
   if (found.length > 0) {
-    const settled = settle(model, found);
-    return settled === null ? tooFullForTwo(model) : planOf(inOrder(settled));
+    const plans = found.map((layout) => settle(model, layout)).filter((settled) => settled !== null)
+      .map((settled) => planOf(inOrder(settled)));
+    return plans.length === 0 ? tooFullForTwo(model) : plans.reduce(faster);
   }
   return request.hiddenAlone === false ? plan({ ...request, hiddenAlone: true }) : unreachable(model);
 }
@@ -109,43 +109,36 @@ export function depthMax(model: CostModel): number {
   return Math.min(wanted > 0 ? wanted : Infinity, model.peers, model.layers);
 }
 
-/** Layouts worth simulating, cheapest by the cost model first; none only if tabs in the background may hold no stage alone. */
-function candidates(model: CostModel, most: number, depthThatFits: () => number): Candidate[] {
-  const exactly = model.request.config.n_stage > 0;
-  let found = withOptimum(model, searchLayouts(model, { most, exactly }), exactly ? most : null);
-  for (let depth = most - 1; found.length === 0 && exactly && depth >= 1; depth--) {
-    found = searchLayouts(model, { most: depth, exactly });
+function faster(a: Plan, b: Plan): Plan {
+  return b.seconds < a.seconds ? b : a;
+}
+
+/** The layouts that the simulator likes best; none only if tabs in the background may hold no stage alone. */
+function bestLayouts(model: CostModel, most: number, depthThatFits: () => number): Judged[] {
+  const { config, simulatedOps: ops = SIMULATED_OPS } = model.request;
+  const schedule = firstSchedule(model);
+  if (config.n_stage === 0) {
+    const best = bestDepths(model, { schedule, most, ops });
+    if (best.length > 0) return best;
+  }
+  for (let depth = config.n_stage === 0 ? 0 : most; depth >= 1; depth--) {
+    const found = layoutsOf(model, depth);
+    if (found.length > 0) return [bestOf(model, found, { schedule, ops })];
   }
   // Memory may demand a depth that is not tried for its speed.
-  if (found.length === 0) found = searchLayouts(model, { most: depthThatFits(), exactly: true });
-  return found;
+  const found = layoutsOf(model, depthThatFits());
+  return found.length === 0 ? [] : [bestOf(model, found, { schedule, ops })];
 }
 
-/** The same with the best layout of all before them, where it can be found exactly and is better. */
-function withOptimum(model: CostModel, found: Candidate[], stageCount: number | null): Candidate[] {
-  if (!exactFits(model)) return found;
-  const best = exactLayout(model, { below: found[0]?.cost.seconds ?? Infinity, stageCount });
-  if (best === null) return found;
-  const candidate = candidateOf(model, best.stages.map(({ stage }) => stage));
-  const options = best.stages.map(({ stage, option }) => stage.options.indexOf(option));
-  return [{ ...candidate, cost: { ...candidate.cost, options, seconds: best.seconds } }, ...found];
+/** What layouts are judged by. */
+function firstSchedule({ request: { schedule, config } }: CostModel): ScheduleId {
+  const wanted = schedule ?? config.schedule;
+  return wanted === "auto" ? "dynamic" : wanted;
 }
 
-/**
- * The simulator's choice among the candidates, improved step by step with the simulator as judge. Null if each peer is to hold
- * two stages and cannot.
- */
-function settle(model: CostModel, found: readonly Candidate[]): Settled | null {
+/** What else there is to choose about a layout. Null if each peer is to hold two stages and cannot. */
+function settle(model: CostModel, best: Judged): Settled | null {
   const wanted = model.request.schedule ?? model.request.config.schedule;
-  const first: ScheduleId = wanted === "auto" ? "dynamic" : wanted;
-  const budget = { left: model.request.simulatedOps ?? SIMULATED_OPS };
-  let best = judged(model, found[0]!, first, budget);
-  for (const candidate of found.slice(1)) {
-    if (budget.left <= 0) break;
-    const rival = judged(model, candidate, first, budget);
-    if (rival.prediction.seconds < best.prediction.seconds) best = rival;
-  }
-  best = refine(model, best, { budget });
   const { schedules, prediction } = chooseSchedule(model, best, wanted);
   const single = { candidate: best.candidate, prediction };
   const chosen = doubled(model, single) ?? (model.request.twoEach ? null : single);

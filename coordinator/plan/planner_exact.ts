@@ -49,26 +49,60 @@ export function exactFits(model: CostModel): boolean {
  * (peers used, first group, layers placed), labels compared by round trip, pace and exchange.
  */
 export function exactLayout(model: CostModel, options: ExactOptions = {}): ExactLayout | null {
-  const search = new Search(model, options);
-  return search.run();
+  const { below = Infinity, stageCount = null } = options;
+  const limits = new Array<number>(model.peers + 1).fill(stageCount === null ? below : -Infinity);
+  if (stageCount !== null) limits[stageCount] = below;
+  const search = new Search(model, { limits, apart: stageCount !== null, within: 1 });
+  const found = search.run().filter((layout) => layout !== null);
+  return found.reduce<ExactLayout | null>(
+    (best, it) => it.seconds < (best?.seconds ?? Infinity) ? it : best,
+    null,
+  );
+}
+
+/**
+ * The same for every number of stages at once, by that number: null where none costs less than `below` says for it, or where the
+ * best of any number is better by more than the factor `within`.
+ */
+export function exactLayouts(
+  model: CostModel,
+  { below, within }: { below: readonly number[]; within: number },
+): (ExactLayout | null)[] {
+  const limits = Array.from({ length: model.peers + 1 }, (_, count) => below[count] ?? Infinity);
+  return new Search(model, { limits, apart: true, within }).run();
+}
+
+interface Limits {
+  /** By number of stages: only what costs less is of interest. */
+  limits: number[];
+  /** Numbers of stages are kept apart; else one layout is sought among all. */
+  apart: boolean;
+  /** Nothing that costs more than the best by this factor is of interest. */
+  within: number;
 }
 
 class Search {
   readonly #model: CostModel;
-  readonly #stageCount: number | null;
+  readonly #apart: boolean;
+  readonly #within: number;
   readonly #groups: number[][];
   readonly #stages = new Map<number, GroupStage | null>();
   /** Labels by first layer, then by place. */
   readonly #open: Map<number, Label[]>[];
   readonly #fastest: number;
   readonly #throughput: number[];
-  #below: number;
-  #best: Label | null = null;
+  readonly #limits: number[];
+  /** By number of stages. */
+  readonly #best: (Label | null)[];
+  /** Least seconds of any number of stages so far. */
+  #least = Infinity;
 
-  constructor(model: CostModel, { below = Infinity, stageCount = null }: ExactOptions) {
+  constructor(model: CostModel, { limits, apart, within }: Limits) {
     this.#model = model;
-    this.#below = below;
-    this.#stageCount = stageCount;
+    this.#limits = limits;
+    this.#best = limits.map(() => null);
+    this.#apart = apart;
+    this.#within = within;
     this.#groups = Array.from({ length: 2 ** model.peers }, (_, mask) => membersOf(mask, model.peers));
     this.#open = Array.from({ length: model.layers + 1 }, () => new Map<number, Label[]>());
     const perLayer = (peer: number) => {
@@ -80,7 +114,7 @@ class Search {
     this.#throughput = this.#groups.map((group) => group.reduce((sum, peer) => sum + 1 / perLayer(peer), 0));
   }
 
-  run(): ExactLayout | null {
+  run(): (ExactLayout | null)[] {
     const { layers } = this.#model;
     this.#extend(null, layers);
     for (let first = layers - 1; first >= 1; first--) {
@@ -88,19 +122,14 @@ class Search {
         for (const label of labels) this.#extend(label, first);
       }
     }
-    if (this.#best === null) return null;
-    const stages: ExactStage[] = [];
-    for (let label: Label | null = this.#best; label !== null; label = label.after) {
-      stages.push({ stage: label.stage, option: label.option });
-    }
-    return { seconds: this.#below, stages };
+    return this.#best.map((label, count) => label === null ? null : layoutOf(label, this.#limits[count]!));
   }
 
   /** Every stage that may stand before a suffix that begins at layer `end`. */
   #extend(after: Label | null, end: number): void {
     const everyone = this.#groups.length - 1;
     const free = everyone & ~(after?.used ?? 0);
-    if (after !== null && (this.#stageCount !== null && after.stages >= this.#stageCount)) return;
+    if (this.#limitFrom((after?.stages ?? 0) + 1) === -Infinity) return;
     // Every non-empty subset of the free peers, in descending order.
     for (let group = free; group > 0; group = (group - 1) & free) {
       const members = this.#groups[group]!;
@@ -132,14 +161,24 @@ class Search {
       pace: Math.max(after?.pace ?? 0, hop?.pace ?? 0, this.#model.paceOf(option, round)),
       sync: Math.max(after?.sync ?? 0, stage.sync),
     };
-    if (this.#leastSeconds(label) >= this.#below - EPSILON) return;
-    if (label.first === 0) {
-      if (this.#stageCount !== null && label.stages !== this.#stageCount) return;
-      this.#below = this.#model.total(label);
-      this.#best = label;
-      return;
-    }
-    this.#keep(label);
+    const seconds = this.#leastSeconds(label);
+    if (seconds >= this.#limitFrom(label.stages) - EPSILON) return;
+    if (label.first === 0) this.#take(label, seconds);
+    else this.#keep(label);
+  }
+
+  /** Seconds below which a layout of so many stages, or of more, is of interest. */
+  #limitFrom(count: number): number {
+    let most = -Infinity;
+    for (let it = count; it < this.#limits.length; it++) most = Math.max(most, this.#limits[it]!);
+    return Math.min(most, this.#within * this.#least);
+  }
+
+  #take(label: Label, seconds: number): void {
+    if (seconds >= this.#limits[label.stages]! - EPSILON) return;
+    this.#best[label.stages] = label;
+    this.#limits[label.stages] = seconds;
+    this.#least = Math.min(this.#least, seconds);
   }
 
   /** No pipeline that ends in this suffix takes less. */
@@ -157,7 +196,7 @@ class Search {
   /** Keeps the label unless one of the same place is as good in everything; drops those that it beats. */
   #keep(label: Label): void {
     const place = this.#open[label.first]!;
-    const counted = this.#stageCount === null ? 0 : label.stages;
+    const counted = this.#apart ? label.stages : 0;
     const size = this.#groups.length;
     const key = (counted * size + label.used) * size + label.group;
     const rivals = place.get(key);
@@ -177,6 +216,14 @@ class Search {
     }
     return stage;
   }
+}
+
+function layoutOf(last: Label, seconds: number): ExactLayout {
+  const stages: ExactStage[] = [];
+  for (let label: Label | null = last; label !== null; label = label.after) {
+    stages.push({ stage: label.stage, option: label.option });
+  }
+  return { seconds, stages };
 }
 
 function membersOf(mask: number, peers: number): number[] {

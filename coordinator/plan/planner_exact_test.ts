@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import type { RecomputeId } from "../../peer/wire/run.ts";
-import { exactFits, exactLayout } from "./planner_exact.ts";
+import { exactFits, exactLayout, exactLayouts } from "./planner_exact.ts";
 import { CostModel } from "./planner_model.ts";
 import { bestShares } from "./planner_shares.ts";
 import { drawSwarm } from "../../test/support/swarm_requests.ts";
@@ -60,6 +60,20 @@ Deno.test("a bound below the optimum finds nothing, one above it the optimum", (
   const best = exactLayout(model)!;
   assert.equal(exactLayout(model, { below: best.seconds }), null);
   assert.equal(exactLayout(model, { below: best.seconds * 1.01 })!.seconds, best.seconds);
+});
+
+Deno.test("the optima of all numbers of stages at once are those of each; what is too dear is left out", () => {
+  const model = new CostModel(drawSwarm({ peers: 4, seed: 3, config: { n_layer: 5 } }));
+  const each = [1, 2, 3, 4].map((stageCount) => exactLayout(model, { stageCount })!.seconds);
+  const seconds = (within: number, below: number[] = []) =>
+    exactLayouts(model, { below, within }).map((layout) => layout?.seconds ?? null);
+  assert.deepEqual(seconds(Infinity), [null, ...each]);
+  const least = Math.min(...each);
+  const near = seconds(1.2);
+  each.forEach((it, i) => it <= 1.2 * least && assert.equal(near[i + 1], it));
+  assert.ok(each.some((it) => it > 1.2 * least), "the swarm shows nothing");
+  const best = each.indexOf(least) + 1;
+  assert.equal(seconds(Infinity, [0, ...each].map((it) => it - 1e-6))[best], null);
 });
 
 Deno.test("the exact search is for small swarms only", () => {

@@ -27,6 +27,8 @@ export interface RefineOptions {
   moves?: (candidate: Candidate) => Iterable<readonly GroupStage[]>;
   /** Moves that may be taken. Default: any number. */
   rounds?: number;
+  /** The number of stages stays as it is. Default: where the run asks for one. */
+  keepDepth?: boolean;
 }
 
 /** A layout and what its step takes, paid for from the budget. */
@@ -42,8 +44,7 @@ export function judged(
 
 /** Takes the first neighbour that the simulator likes better, again and again. */
 export function refine(model: CostModel, start: Judged, options: RefineOptions): Judged {
-  const keepDepth = model.request.config.n_stage > 0;
-  const { budget, rounds = Infinity } = options;
+  const { budget, rounds = Infinity, keepDepth = model.request.config.n_stage > 0 } = options;
   const moves = options.moves ?? ((candidate) => neighbours(model, candidate, { keepDepth }));
   let best = start;
   for (let round = 0; round < rounds && budget.left > 0; round++) {

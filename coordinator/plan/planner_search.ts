@@ -25,11 +25,17 @@ const EVALUATIONS_TIMES_PEERS = 240_000;
 /** A further peer is taken even if it costs this much for now: two equally slow stages gain only together. */
 const TOLERANCE = 1.02;
 
+/** Which depths are searched. */
+export interface SearchLimits {
+  most: number;
+  /** Only `most` stages. */
+  exactly: boolean;
+  /** A layout stays at the depth that its search began with. Default: `exactly`. */
+  keepDepth?: boolean;
+}
+
 /** Layouts of different depths, cheapest first; at least one if the memories hold the model in at most `most` stages. */
-export function searchLayouts(
-  model: CostModel,
-  limits: { most: number; exactly: boolean },
-): Candidate[] {
+export function searchLayouts(model: CostModel, limits: SearchLimits): Candidate[] {
   const capacities = [...model.engines.keys()].map((peer) => capacityOf(model, peer));
   const starts = depths(model, limits).flatMap((count) => startsOf(model, capacities, count))
     .toSorted(byCost);
@@ -41,7 +47,7 @@ function byCost(a: Candidate, b: Candidate): number {
   return a.cost.seconds - b.cost.seconds;
 }
 
-function depths(model: CostModel, { most, exactly }: { most: number; exactly: boolean }): number[] {
+function depths(model: CostModel, { most, exactly }: SearchLimits): number[] {
   // If the wanted depth does not fit, the next smaller one that does is taken.
   const all = Array.from({ length: most }, (_, i) => most - i);
   if (exactly) return all.slice(0, 1);
@@ -177,12 +183,13 @@ function withPeer(
 }
 
 /** Local search: takes every move that lowers the cost, until none does or the evaluations are spent. */
-function improve(model: CostModel, start: Candidate, limits: { exactly: boolean }): Candidate {
+function improve(model: CostModel, start: Candidate, limits: SearchLimits): Candidate {
+  const { keepDepth = limits.exactly } = limits;
   let current = start;
   let left = Math.min(EVALUATIONS_MAX, EVALUATIONS_TIMES_PEERS / model.peers);
   for (let moved = true; moved && left > 0;) {
     moved = false;
-    for (const stages of neighbours(model, current, { keepDepth: limits.exactly })) {
+    for (const stages of neighbours(model, current, { keepDepth })) {
       if (left-- <= 0) break;
       const cost = model.evaluate(stages);
       if (cost.seconds >= current.cost.seconds * (1 - 1e-9)) continue;

@@ -1,6 +1,6 @@
 // Small sums that the planner's cost model is made of: shares of a group, memory by slots, the engine a peer is planned with, the head's weight.
 // Pure functions of their arguments.
-import { stageLayout } from "../../peer/model/layout.ts";
+import { baseSpec, stageLayout } from "../../peer/model/layout.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec, StageSpec } from "../../peer/wire/run.ts";
 import type { EngineSpeed } from "./planner_types.ts";
@@ -125,7 +125,7 @@ export function fastest(peer: string, engines: readonly EngineSpeed[]): EngineSp
 /** Products of the head over those of a layer, attention included, per token. */
 export function headWork(spec: ModelSpec): number {
   const middle: StageSpec = { index: 0, firstLayer: 0, endLayer: 1, embed: false, head: false };
-  const products = stageLayout(spec, middle).tensors.filter((tensor) => tensor.shape.length === 2);
+  const products = stageLayout(baseSpec(spec), middle).tensors.filter((tensor) => tensor.shape.length === 2);
   const layer = products.reduce((sum, tensor) => sum + tensor.size, 0) + spec.block_size * spec.n_embd;
   return spec.vocab_size * spec.n_embd / layer;
 }

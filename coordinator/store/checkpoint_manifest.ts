@@ -114,9 +114,13 @@ function checkNames(vocab: string[]): string[] {
 }
 
 function findMismatch(raw: v.InferOutput<typeof SCHEMA>, spec: ModelSpec): string | null {
-  const wrong = Object.entries(spec).find(([key, value]) => raw.spec[key] !== value);
+  const wrong = Object.entries(spec).find(([key, value]) =>
+    JSON.stringify(raw.spec[key]) !== JSON.stringify(value)
+  );
   if (wrong) {
-    return `spec.${wrong[0]} is ${JSON.stringify(raw.spec[wrong[0]])}, config and vocab say ${wrong[1]}`;
+    return `spec.${wrong[0]} is ${JSON.stringify(raw.spec[wrong[0]])}, config and vocab say ${
+      JSON.stringify(wrong[1])
+    }`;
   }
   if (raw.tokenizer !== undefined && !raw.files.some((file) => file.name === raw.tokenizer)) {
     return `tokenizer ${raw.tokenizer} is not among the files`;

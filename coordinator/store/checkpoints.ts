@@ -257,8 +257,9 @@ function descriptions(
     if (shard === undefined) throw bad(path, `no file contains tensor ${name}`);
     return [name, shard];
   });
-  // A GPT-2's shards have names and shapes of ours, which no other tool reads: it is exported for them (docs/export.md).
-  if (isGpt2(spec)) return [];
+  // A GPT-2's shards have names and shapes of ours, which no other tool reads, and adapters are no model: both are exported
+  // for them (docs/export.md).
+  if (isGpt2(spec) || spec.lora !== undefined) return [];
   const index = {
     metadata: { total_size: 4 * paramCount(spec) },
     weight_map: Object.fromEntries(weightMap),

@@ -7,15 +7,29 @@ import { charTokenizer } from "../../peer/model/tokenizer.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import { type Cut, type Given, makingOf, prepare, type Wish } from "../corpora/make.ts";
 import { joinBlocks, type PrepareOptions } from "../corpora/prepare.ts";
-import { corpusId, isPrepared, type OpenedCorpus, openPrepared, writePrepared } from "../corpora/prepared.ts";
+import {
+  corpusId,
+  isPrepared,
+  type OpenedCorpus,
+  type OpenOptions,
+  openPrepared,
+  PreparedWriter,
+} from "../corpora/prepared.ts";
 import { type CorpusSource, formatOf, readParts, type TextPart } from "../corpora/sources.ts";
 import { chooseTokenizer } from "../corpora/tokenizer.ts";
 import { CORPUS_PREFIX, corpusIdOf } from "../corpora/types.ts";
 import { tokenizerOf } from "./text_tokenizer.ts";
+import { TokenFile, type Tokens } from "./token_store.ts";
 
-export interface LoadedCorpus {
-  vocab: string[];
+/** A corpus whose tokens are in memory. */
+export interface LoadedCorpus extends ServedCorpus {
   tokens: Corpus;
+}
+
+/** A corpus as a coordinator has it: a large one stays on the disk. */
+export interface ServedCorpus {
+  vocab: string[];
+  tokens: Tokens;
   bytesPerToken: BytesPerToken;
   /** SHA-256 of the tokens' bytes, hex. */
   hash: string;
@@ -24,7 +38,7 @@ export interface LoadedCorpus {
   tokenizer?: string;
 }
 
-export interface LoadOptions extends Pick<PrepareOptions, "signal" | "onProgress"> {
+export interface LoadOptions extends Pick<PrepareOptions, "signal" | "onProgress">, OpenOptions {
   /** Of a new run: char, gpt2, or the path of a tokenizer.json. Default char. */
   tokenizer?: string;
   /** Field or column of the text. Default text. */
@@ -39,6 +53,8 @@ export interface LoadOptions extends Pick<PrepareOptions, "signal" | "onProgress
 
 /** A smaller file is cut sooner than it is worth a file of its own. */
 const KEPT_BYTES_MIN = 1 << 20;
+/** Largest corpus that is read into memory by whoever needs all of it at hand. */
+const LOADED_BYTES_MAX = 2 ** 30;
 
 const DATASETS: Record<string, () => Promise<string>> = { "moby-dick": mobyDick };
 
@@ -53,17 +69,45 @@ export async function loadCorpus(
   json: string | null = null,
   options: LoadOptions = {},
 ): Promise<LoadedCorpus> {
+  const corpus = await openCorpus(dataset, vocab, json, { ...options, heldBytesMax: LOADED_BYTES_MAX });
+  const { tokens } = corpus;
+  if (!(tokens instanceof TokenFile)) return { ...corpus, tokens };
+  throw new ShoalError(
+    "bad-corpus",
+    `"${dataset}" has ${tokens.byteLength} bytes of tokens, more than ${LOADED_BYTES_MAX}; name a part of it`,
+  );
+}
+
+/** As {@link loadCorpus}; the tokens of a large text that is kept stay on the disk. */
+export async function openCorpus(
+  dataset: string,
+  vocab?: readonly string[],
+  json: string | null = null,
+  options: LoadOptions = {},
+): Promise<ServedCorpus> {
   const given = vocab === undefined ? null : { vocab, json };
-  if (dataset.startsWith(CORPUS_PREFIX)) return await reopened(dataset, given, options.folder);
+  if (dataset.startsWith(CORPUS_PREFIX)) return await reopened(dataset, given, options);
   const choice = given === null
     ? await chooseTokenizer(options.tokenizer ?? "char")
     : { label: json === null ? "char" : "tokenizer.json", json };
-  const known = Object.hasOwn(DATASETS, dataset) ? DATASETS[dataset] : undefined;
+  const known = isKnownDataset(dataset) ? DATASETS[dataset] : undefined;
   if (known === undefined) return await fromFile(dataset, { choice, given, options });
   const text = await known(), { multiple = 1 } = options;
   return loaded(
     await prepare(() => oneText(text), { choice, given, multiple }, { name: dataset, ...hooks(options) }),
   );
+}
+
+/** One that comes with the packages. */
+export function isKnownDataset(dataset: string): boolean {
+  return Object.hasOwn(DATASETS, dataset);
+}
+
+/** What the tokens stand for: equal tokens of two vocabularies are two texts. SHA-256, hex. */
+export function vocabularyHash(
+  { vocab, tokenizer }: Pick<LoadedCorpus, "vocab"> & { tokenizer?: string | undefined },
+) {
+  return createHash("sha256").update(JSON.stringify([vocab, tokenizer ?? null])).digest("hex");
 }
 
 async function* oneText(text: string): AsyncGenerator<TextPart> {
@@ -73,18 +117,22 @@ async function* oneText(text: string): AsyncGenerator<TextPart> {
 async function fromFile(
   path: string,
   { options, ...rest }: Omit<Wish, "multiple"> & { options: LoadOptions },
-): Promise<LoadedCorpus> {
+): Promise<ServedCorpus> {
   const { column = "text", multiple = 1, folder } = options;
   const size = await sizeOf(path), wish = { ...rest, multiple };
   const source: CorpusSource = { path, name: path, format: formatOf(path), column };
-  const make = () =>
-    prepare(() => readParts(source), wish, { name: path, bytesTotal: size, ...hooks(options) });
+  const make = (take?: PrepareOptions["take"]) =>
+    prepare(() => readParts(source), wish, {
+      ...{ name: path, bytesTotal: size, ...hooks(options) },
+      ...(take === undefined ? {} : { take }),
+    });
   if (folder === undefined || size < KEPT_BYTES_MIN) return loaded(await make());
   const making = await makingOf(source, wish), id = corpusId(making);
   if (!await isPrepared(folder, id)) {
-    const { json, ...prepared } = await make();
+    await using writer = await PreparedWriter.begin(folder, making);
+    const { json, ...prepared } = await make((block) => writer.take(block));
     options.accept?.(prepared.tokens);
-    await writePrepared(folder, prepared, {
+    await writer.finish(prepared, {
       name: path,
       making,
       label: rest.choice.label,
@@ -92,7 +140,7 @@ async function fromFile(
       json,
     });
   }
-  return fromOpened(await openPrepared(folder, id));
+  return fromOpened(await openPrepared(folder, id, options));
 }
 
 function hooks({ signal, onProgress }: LoadOptions): Pick<PrepareOptions, "signal" | "onProgress"> {
@@ -103,8 +151,9 @@ function hooks({ signal, onProgress }: LoadOptions): Pick<PrepareOptions, "signa
 async function reopened(
   dataset: string,
   given: Given | null,
-  folder: string | undefined,
-): Promise<LoadedCorpus> {
+  options: LoadOptions,
+): Promise<ServedCorpus> {
+  const { folder } = options;
   const id = corpusIdOf(dataset);
   if (id === null || folder === undefined || !await isPrepared(folder, id)) {
     throw new ShoalError(
@@ -112,7 +161,7 @@ async function reopened(
       `the prepared text "${dataset}" is not here; name a file or one that is`,
     );
   }
-  const opened = await openPrepared(folder, id);
+  const opened = await openPrepared(folder, id, options);
   const same = given === null || (given.json === opened.tokenizerJson &&
     JSON.stringify(given.vocab) === JSON.stringify(opened.description.vocab));
   if (same) return fromOpened(opened);
@@ -126,7 +175,7 @@ function fromOpened({ description: { vocab, bytesPerToken, hash }, tokens, token
   return corpusWith({ vocab, tokens, bytesPerToken, hash }, tokenizerJson);
 }
 
-function loaded({ vocab, blocks, json }: Cut): LoadedCorpus {
+function loaded({ vocab, blocks, json }: Cut): ServedCorpus {
   const tokens = joinBlocks(blocks, vocab.length);
   const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength);
   const hash = createHash("sha256").update(bytes).digest("hex");
@@ -134,9 +183,9 @@ function loaded({ vocab, blocks, json }: Cut): LoadedCorpus {
 }
 
 function corpusWith(
-  corpus: Pick<LoadedCorpus, "vocab" | "tokens" | "bytesPerToken" | "hash">,
+  corpus: Pick<ServedCorpus, "vocab" | "tokens" | "bytesPerToken" | "hash">,
   json: string | null,
-): LoadedCorpus {
+): ServedCorpus {
   const tokenizer = json === null ? charTokenizer(corpus.vocab) : tokenizerOf(corpus, json);
   const decode = (tokens: ArrayLike<number>) => tokenizer.decode(Array.from(tokens));
   return { ...corpus, decode, ...(json === null ? {} : { tokenizer: json }) };

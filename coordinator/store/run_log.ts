@@ -47,7 +47,7 @@ export interface LogLook {
 }
 
 /** What a new run's log begins with. */
-export type NewRun = Pick<RunRecord, "config" | "spec" | "corpusHash" | "committed">;
+export type NewRun = Pick<RunRecord, "config" | "spec" | "corpusHash" | "vocabHash" | "committed">;
 
 /**
  * The log of a folder, or null if it has none. Changes nothing.

@@ -1,10 +1,15 @@
 // The weights of a checkpoint, without the optimizer's moments: what generating and evaluating need. Files are streamed once,
-// through their hash, so memory is the weights and one piece of a file. Not the whole state (checkpoints.ts).
+// through their hash, so memory is the weights and one piece of a file. Not the whole state (checkpoints.ts). Adapters are added to
+// the base that they belong to, so that whoever computes with a model need not know of them.
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { paramCount, stageLayout, wholeModel } from "../../peer/model/layout.ts";
+import { baseSpec, paramCount, stageLayout, wholeModel } from "../../peer/model/layout.ts";
+import { mergeLora } from "../../peer/model/lora.ts";
 import { decodeHeader, headerLength, type SafetensorsHeader } from "../../peer/model/safetensors.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
+import type { ModelSpec } from "../../peer/wire/run.ts";
+import { readBase } from "./base.ts";
+import { baseFolderOf } from "./base_place.ts";
 import { type CheckpointFile, type CheckpointManifest } from "./checkpoint_manifest.ts";
 import { checkpointsDir, readManifest, readTokenizer } from "./checkpoints.ts";
 
@@ -14,7 +19,9 @@ const LENGTH_BYTES = 8;
 
 export interface Weights {
   manifest: CheckpointManifest;
-  /** Flat f32, layout of `wholeModel(manifest.spec)`. */
+  /** What is computed with: the manifest's model, without adapters. */
+  spec: ModelSpec;
+  /** Flat f32, layout of `wholeModel(spec)`. */
   params: Float32Array;
   /** Text of the manifest's tokenizer file; null for a model of characters. */
   tokenizer: string | null;
@@ -22,10 +29,20 @@ export interface Weights {
 
 /**
  * Weights of the checkpoint in folder `path`, whatever cut its files were written with.
- * @throws {ShoalError} bad-checkpoint naming the file that is missing, altered or incomplete.
+ * @throws {ShoalError} bad-checkpoint naming the file that is missing, altered or incomplete, or that adapters have no base.
  */
 export async function readWeights(path: string): Promise<Weights> {
   const manifest = await readManifest(path);
+  const tokenizer = await readTokenizer(path, manifest), { spec } = manifest;
+  const trained = await readTrained(path, manifest);
+  if (spec.lora === undefined) return { manifest, spec, params: trained, tokenizer };
+  const base = await readBase(await baseFolderOf(path), spec);
+  const params = mergeLora(spec, wholeModel(spec), { base, adapters: trained, out: base });
+  return { manifest, spec: baseSpec(spec), params, tokenizer };
+}
+
+/** What was trained: the weights, or the adapters in their place; flat f32 in the layout of `wholeModel(manifest.spec)`. */
+async function readTrained(path: string, manifest: CheckpointManifest): Promise<Float32Array> {
   const layout = stageLayout(manifest.spec, wholeModel(manifest.spec));
   const files = manifest.files.filter(({ name }) => name.endsWith(".safetensors"));
   await checkRoom(path, files, 4 * paramCount(manifest.spec));
@@ -43,7 +60,7 @@ export async function readWeights(path: string): Promise<Weights> {
   if (missing) throw bad(`checkpoint ${path}: tensor ${missing.name} is missing`);
   const wrong = params.findIndex((value) => !Number.isFinite(value));
   if (wrong >= 0) throw bad(`checkpoint ${path}: its weights contain ${params[wrong]}`);
-  return { manifest, params, tokenizer: await readTokenizer(path, manifest) };
+  return params;
 }
 
 /** A manifest may promise any shape: memory is taken only for weights that the files are long enough to hold. */

@@ -122,6 +122,7 @@ export function isExpected(state: PeerState, frame: Arrived): boolean {
     case "total":
     case "snapshot":
     case "probe":
+    case "text":
       return false;
   }
 }
@@ -171,9 +172,10 @@ function hasShape(state: PeerState, header: FrameHeader): boolean {
     }
     case "tied":
       return isSumCodec(codec) && rows === 1 && cols === spec.vocab_size * spec.n_embd;
-    // Neither is a part of a round.
+    // None of them is a part of a round.
     case "snapshot":
     case "probe":
+    case "text":
       return false;
   }
 }

@@ -1,26 +1,13 @@
 // Writes text with a whole model on the CPU, one token at a time, keeping keys and values of the window so far.
-// Not the training path: it is single precision, takes one sequence, and knows no stages, codecs or tokenizers.
+// Not the training path: it is single precision, takes one sequence, and is one stage that has everything (sampler_stage.ts).
 // Equal (parameters, prompt, options) give equal tokens.
-import { rotaryTable } from "../../shaders/reference/rotary.ts";
-import { viewParams } from "../../shaders/reference/stage.ts";
-import type { StageParams } from "../../shaders/reference/stage.ts";
-import type { BlockParams } from "../../shaders/reference/block.ts";
-import { headDim, isGpt2, stageLayout, wholeModel } from "../model/layout.ts";
+import { wholeModel } from "../model/layout.ts";
 import { randomStream } from "../model/random.ts";
+import { readAnew, readOn, type TextWindow, windowOf, type WindowPiece } from "../model/text_window.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
 import type { ModelSpec } from "../wire/run.ts";
 import { checkDrawOptions, type DrawOptions, drawToken } from "./sampler_draw.ts";
-import {
-  addInPlace,
-  addRowInPlace,
-  attendHead,
-  type Cache,
-  geluInPlace,
-  layerNormRows,
-  multiplyRows,
-  normaliseRows,
-  swigluRows,
-} from "./sampler_math.ts";
+import { atOnce, type StageCache, StageSampler } from "./sampler_stage.ts";
 
 export interface SampleOptions extends DrawOptions {
   /** Tokens to write. */
@@ -42,9 +29,6 @@ export interface Sampler {
   logits(tokens: readonly number[]): Float32Array;
 }
 
-/** Tokens of a prompt that go through a layer together: its weights are then read once for all of them. */
-const PROMPT_ROWS = 16;
-
 /** @param params Flat parameters of the whole model as a single stage (layout of `wholeModel(spec)`); not copied. */
 export function createSampler(spec: ModelSpec, params: Float32Array): Sampler {
   return new CpuSampler(spec, params);
@@ -52,31 +36,17 @@ export function createSampler(spec: ModelSpec, params: Float32Array): Sampler {
 
 class CpuSampler implements Sampler {
   readonly #spec: ModelSpec;
-  readonly #params: StageParams<Float32Array>;
-  readonly #caches: Cache[];
-  readonly #table: { cos: Float64Array; sin: Float64Array };
-  readonly #scores: Float64Array;
-  /** Tokens whose keys and values the caches hold, oldest first. */
-  #window: number[] = [];
-  /** Number of the text that the caches belong to. */
+  readonly #stage: StageSampler;
+  readonly #cache: StageCache;
+  /** Tokens whose keys and values the cache holds. */
+  readonly #window: TextWindow = [];
+  /** Number of the text that the cache belongs to. */
   #text = 0;
 
   constructor(spec: ModelSpec, params: Float32Array) {
-    const wanted = stageLayout(spec, wholeModel(spec)).size, T = spec.block_size, D = headDim(spec);
-    if (params.length !== wanted) {
-      throw new ShoalError(
-        "bad-state",
-        `${params.length} parameters do not fit a model of ${wanted}; load the state of the same model`,
-      );
-    }
     this.#spec = spec;
-    this.#params = viewParams(spec, wholeModel(spec), params);
-    this.#caches = this.#params.blocks.map(() => ({
-      keys: new Float32Array(T * spec.n_kv_head * D),
-      values: new Float32Array(T * spec.n_kv_head * D),
-    }));
-    this.#table = rotaryTable({ T, D, theta: spec.rope_theta });
-    this.#scores = new Float64Array(T);
+    this.#stage = new StageSampler(spec, wholeModel(spec), params);
+    this.#cache = this.#stage.open();
   }
 
   generate(prompt: readonly number[], options: SampleOptions): number[] {
@@ -100,10 +70,10 @@ class CpuSampler implements Sampler {
   *#continue(prompt: readonly number[], last: number, options: SampleOptions): Generator<number, void, void> {
     const text = ++this.#text;
     const next = randomStream([options.seed]);
-    this.#restart(prompt.slice(-this.#spec.block_size, -1));
+    this.#read(readAnew(this.#window, windowOf(prompt, this.#spec.block_size)));
     let token = last;
     for (let written = 0; written < options.count; written++) {
-      token = drawToken(this.#head(this.#append(token)), options, next);
+      token = drawToken(this.#append(token), options, next);
       yield token;
       assert(text === this.#text, "another text was begun with this sampler");
     }
@@ -116,9 +86,9 @@ class CpuSampler implements Sampler {
     }
     this.#checkTokens(tokens);
     this.#text++;
-    this.#restart([]);
+    readAnew(this.#window, []);
     const out = new Float32Array(tokens.length * this.#spec.vocab_size);
-    tokens.forEach((token, i) => out.set(this.#head(this.#append(token)), i * this.#spec.vocab_size));
+    tokens.forEach((token, i) => out.set(this.#append(token), i * this.#spec.vocab_size));
     return out;
   }
 
@@ -133,95 +103,18 @@ class CpuSampler implements Sampler {
     }
   }
 
-  #restart(tokens: readonly number[]): void {
-    this.#window = [];
-    for (let at = 0; at < tokens.length; at += PROMPT_ROWS) this.#read(tokens.slice(at, at + PROMPT_ROWS));
-  }
-
-  /** Reads one more token; returns the output of the last block, [C]. */
+  /** Reads one more token; returns the logits after it, [V]. */
   #append(token: number): Float32Array {
-    const T = this.#spec.block_size;
-    if (this.#window.length === T) this.#restart(this.#window.slice(T - Math.floor(T / 2)));
-    return this.#read([token]);
+    const rows = this.#read(readOn(this.#window, token, this.#spec.block_size));
+    return atOnce(this.#stage.logits(rows.subarray(-this.#spec.n_embd)));
   }
 
-  /** Reads tokens for which the window has room; returns the outputs of the last block, [n, C]. */
-  #read(tokens: readonly number[]): Float32Array {
-    const C = this.#spec.n_embd, { embedding, positions } = this.#params;
-    assert(embedding, "the whole model has an embedding");
-    const position = this.#window.length;
-    const x = new Float32Array(tokens.length * C);
-    tokens.forEach((token, i) => x.set(embedding.subarray(token * C, (token + 1) * C), i * C));
-    if (positions) addInPlace(x, positions.subarray(position * C, position * C + x.length));
-    this.#params.blocks.forEach((block, i) => this.#block(block, x, { cache: this.#caches[i]!, position }));
-    this.#window.push(...tokens);
-    return x;
-  }
-
-  /** One block on rows that follow one another; adds both residual branches to x in place. */
-  #block(p: BlockParams<Float32Array>, x: Float32Array, at: { cache: Cache; position: number }): void {
-    const { n_inner: I, n_embd: C, norm_eps } = this.#spec, rows = x.length / C;
-    if (p.biases) return this.#gpt2Block(p, x, at);
-    const qkv = multiplyRows(p.qkv, normaliseRows(x, p.attentionNorm, norm_eps), rows);
-    addInPlace(x, multiplyRows(p.project, this.#attend(qkv, rows, at), rows));
-    const gateUp = multiplyRows(p.gateUp, normaliseRows(x, p.mlpNorm, norm_eps), rows);
-    addInPlace(x, multiplyRows(p.down, swigluRows(gateUp, I), rows));
-  }
-
-  /** The same of a GPT-2. */
-  #gpt2Block(p: BlockParams<Float32Array>, x: Float32Array, at: { cache: Cache; position: number }): void {
-    const { norm_eps: eps } = this.#spec, rows = x.length / this.#spec.n_embd, biases = p.biases!;
-    const linear = (name: "qkv" | "project" | "gateUp" | "down", input: Float32Array) =>
-      addRowInPlace(multiplyRows(p[name], input, rows), biases[name]);
-    const norm = (name: "attentionNorm" | "mlpNorm") =>
-      layerNormRows(x, { gain: p[name], bias: biases[name] }, eps);
-    addInPlace(x, linear("project", this.#attend(linear("qkv", norm("attentionNorm")), rows, at)));
-    addInPlace(x, linear("down", geluInPlace(linear("gateUp", norm("mlpNorm")))));
-  }
-
-  /** Rotates the rows' queries and keys if the model does, stores keys and values, and attends row by row; returns [rows, H D]. */
-  #attend(qkv: Float32Array, rows: number, { cache, position }: { cache: Cache; position: number }) {
-    const { n_head: H } = this.#spec, D = headDim(this.#spec);
-    const out = new Float32Array(rows * H * D), length = qkv.length / rows;
-    for (let r = 0; r < rows; r++) {
-      const row = qkv.subarray(r * length, (r + 1) * length);
-      if (!isGpt2(this.#spec)) this.#rotate(row, position + r);
-      this.#attendRow(row, cache, { position: position + r, out: out.subarray(r * H * D, (r + 1) * H * D) });
+  /** The outputs of the last block for the last piece. */
+  #read(pieces: readonly WindowPiece[]): Float32Array {
+    let rows: Float32Array = new Float32Array(0);
+    for (const { tokens, position } of pieces) {
+      rows = atOnce(this.#stage.read(this.#cache, tokens, position));
     }
-    return out;
-  }
-
-  #rotate(qkv: Float32Array, position: number): void {
-    const { n_head: H, n_kv_head: Hk } = this.#spec, D = headDim(this.#spec), half = D / 2;
-    for (let head = 0; head < H + Hk; head++) {
-      for (let i = 0; i < half; i++) {
-        const c = this.#table.cos[position * half + i]!, s = this.#table.sin[position * half + i]!;
-        const at = head * D + i, low = qkv[at]!, high = qkv[at + half]!;
-        qkv[at] = low * c - high * s;
-        qkv[at + half] = high * c + low * s;
-      }
-    }
-  }
-
-  #attendRow(
-    qkv: Float32Array,
-    cache: Cache,
-    { position, out }: { position: number; out: Float32Array },
-  ): void {
-    const { n_head: H, n_kv_head: Hk } = this.#spec, D = headDim(this.#spec), width = Hk * D;
-    cache.keys.set(qkv.subarray(H * D, H * D + width), position * width);
-    cache.values.set(qkv.subarray(H * D + width), position * width);
-    for (let h = 0; h < H; h++) {
-      const head = { first: Math.floor(h * Hk / H) * D, width, rows: position + 1, scores: this.#scores };
-      const query = qkv.subarray(h * D, (h + 1) * D);
-      attendHead(query, cache, { ...head, out: out.subarray(h * D, (h + 1) * D) });
-    }
-  }
-
-  /** Final norm and head of one row: [C] to [V]. */
-  #head(x: Float32Array): Float32Array {
-    const { norm: gain, normBias: bias, head } = this.#params, { norm_eps: eps } = this.#spec;
-    assert(gain && head, "the whole model has a norm and a head");
-    return multiplyRows(head, bias ? layerNormRows(x, { gain, bias }, eps) : normaliseRows(x, gain, eps), 1);
+    return rows;
   }
 }

@@ -4,24 +4,41 @@
 /** Outputs computed side by side: their sums do not wait for one another, and each reads the row once. */
 const LANES = 4;
 
+/** Multiply-adds after which a product may be put aside: about a millisecond. */
+const PIECE_PRODUCTS = 1 << 20;
+
 /**
  * out = x w^T for w [N, K] and `rows` rows x [rows, K]; each sum goes over k in order, in double precision, and is rounded once.
- * Weights are read once for all rows.
+ * Weights are read once for all rows. It may be put aside after every about PIECE_PRODUCTS multiply-adds.
  */
-export function multiplyRows(w: Float32Array, x: Float32Array, rows: number): Float32Array {
+export function* multiplyInPieces(
+  w: Float32Array,
+  x: Float32Array,
+  rows: number,
+): Generator<void, Float32Array, void> {
   const K = x.length / rows, N = w.length / K, out = new Float32Array(rows * N);
-  const whole = N - N % LANES;
-  for (let n = 0; n < whole; n += LANES) {
+  const outputs = Math.max(LANES, Math.floor(PIECE_PRODUCTS / (K * rows * LANES)) * LANES);
+  for (let from = 0; from < N; from += outputs) {
+    someOutputs({ w, x, out }, rows, { from, to: Math.min(N, from + outputs) });
+    yield;
+  }
+  return out;
+}
+
+/** Outputs [from, to) of all rows; `from` is a multiple of LANES. */
+function someOutputs({ w, x, out }: Arrays, rows: number, { from, to }: { from: number; to: number }): void {
+  const K = x.length / rows, N = w.length / K;
+  const whole = to - (to - from) % LANES;
+  for (let n = from; n < whole; n += LANES) {
     for (let r = 0; r < rows; r++) fourSums({ w, x, out }, { K, n, xAt: r * K, outAt: r * N + n });
   }
-  for (let n = whole; n < N; n++) {
+  for (let n = whole; n < to; n++) {
     for (let r = 0; r < rows; r++) {
       let sum = 0;
       for (let k = 0; k < K; k++) sum += w[n * K + k]! * x[r * K + k]!;
       out[r * N + n] = sum;
     }
   }
-  return out;
 }
 
 interface Arrays {

@@ -2,7 +2,7 @@
 // Not the model (layout.ts) and not a command line. Whatever passes here can be planned and trained: every impossible
 // combination is refused with the value and the remedy.
 import { ShoalError } from "../wire/errors.ts";
-import { ARCHITECTURE_IDS, type IceServer, type RunConfig, SCHEDULE_IDS } from "../wire/run.ts";
+import { ARCHITECTURE_IDS, type IceServer, LORA_TARGETS, type RunConfig, SCHEDULE_IDS } from "../wire/run.ts";
 import { positionCount } from "./data.ts";
 import { nearest } from "./nearest.ts";
 
@@ -53,6 +53,10 @@ export const DEFAULT_CONFIG: Readonly<RunConfig> = {
   recompute: "auto",
   dtype: "f32",
   optimizer: "exact",
+  lora_rank: 0,
+  lora_alpha: 16,
+  lora_targets: "q_proj,v_proj",
+  lora_base: "",
   iceServers: [],
 };
 
@@ -64,7 +68,7 @@ const GPT2_WIDENING = 4;
 
 type Check =
   | { kind: "integer" | "number"; min: number; max: number }
-  | { kind: "boolean" | "name" | "ice" }
+  | { kind: "boolean" | "name" | "ice" | "targets" | "hash" }
   | { kind: "choice"; choices: readonly string[] };
 
 const CODECS = ["raw32", "f16s", "i8b64"] as const;
@@ -124,6 +128,10 @@ const CHECKS: Readonly<Record<keyof RunConfig, Check>> = {
   dtype: { kind: "choice", choices: ["f32", "f16"] },
   recompute: { kind: "choice", choices: ["auto", "none", "attention", "block"] },
   optimizer: { kind: "choice", choices: ["auto", "exact"] },
+  lora_rank: integer(0, 1024),
+  lora_alpha: number(0, 65_536),
+  lora_targets: { kind: "targets" },
+  lora_base: { kind: "hash" },
   iceServers: { kind: "ice" },
 };
 
@@ -149,6 +157,7 @@ export function readConfig(input: Record<string, unknown>): RunConfig {
   const config = structuredClone({ ...DEFAULT_CONFIG, ...followingDefaults(input), ...input }) as RunConfig;
   checkModel(config);
   checkDtype(config);
+  checkLora(config);
   checkTraining(config);
   return config;
 }
@@ -168,7 +177,7 @@ function followingDefaults(input: Partial<RunConfig>): Partial<RunConfig> {
 /** A flag's text as the key's type, for command lines; leaves judging the value to readConfig. */
 export function parseConfigValue(key: keyof RunConfig, text: string): unknown {
   const { kind } = CHECKS[key];
-  if (kind === "name" || kind === "choice") return text;
+  if (["name", "choice", "targets", "hash"].includes(kind)) return text;
   try {
     return JSON.parse(text);
   } catch {
@@ -219,11 +228,24 @@ function expectation(check: Check, value: unknown): string | null {
       return typeof value === "string" && /^\P{C}{1,200}$/u.test(value)
         ? null
         : "1 to 200 printable characters";
+    case "targets":
+      return isTargets(value)
+        ? null
+        : `names of ${LORA_TARGETS.join(", ")}, each once, with commas between them`;
+    case "hash":
+      return typeof value === "string" && /^([0-9a-f]{64})?$/.test(value) ? null : "a SHA-256, or nothing";
     case "choice":
       return check.choices.includes(value as string) ? null : `one of ${check.choices.join(", ")}`;
     case "ice":
       return isIceServers(value) ? null : `at most ${ICE_SERVERS_MAX} objects {urls, username?, credential?}`;
   }
+}
+
+function isTargets(value: unknown): boolean {
+  if (typeof value !== "string") return false;
+  const names = value.split(",");
+  return new Set(names).size === names.length &&
+    names.every((name) => (LORA_TARGETS as readonly string[]).includes(name));
 }
 
 function isIceServers(value: unknown): value is IceServer[] {
@@ -284,6 +306,23 @@ function checkDtype({ dtype, schedule, n_embd, n_head, n_inner, batch_size, bloc
   throw bad(
     `batch_size x block_size is ${batch_size * block_size}; with dtype f16 it divides by 4: ${remedy}`,
   );
+}
+
+/** Only matrices that the architecture has; a rank beyond a matrix' own would be a dearer way to train it whole. */
+function checkLora(config: RunConfig): void {
+  const { architecture, lora_rank: rank, lora_targets, n_embd, n_head, n_kv_head, n_inner } = config;
+  if (rank === 0) return;
+  const targets = lora_targets.split(",");
+  if (architecture === "gpt2" && targets.includes("gate_proj")) {
+    throw bad("lora_targets names gate_proj, which a GPT-2 does not have; leave it out");
+  }
+  const widthOf = (target: string) => {
+    if (/^(gate|up|down)_/.test(target)) return n_inner;
+    return /^[kv]_/.test(target) ? n_kv_head * (n_embd / n_head) : n_embd;
+  };
+  const most = Math.min(n_embd, ...targets.map(widthOf));
+  if (rank <= most) return;
+  throw bad(`lora_rank ${rank} exceeds ${most}, the width of the narrowest matrix of lora_targets; use less`);
 }
 
 function checkTraining(config: RunConfig): void {

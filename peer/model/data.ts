@@ -6,6 +6,22 @@ import { randomStream, uniformBelow } from "./random.ts";
 /** A tokenised corpus, in as few bytes per token as its vocabulary needs. */
 export type Corpus = Uint8Array | Uint16Array | Uint32Array;
 export type BytesPerToken = 1 | 2 | 4;
+
+/** Tokens from the first to before the second. */
+export interface TokenRange {
+  begin: number;
+  end: number;
+}
+
+/** A corpus that lies elsewhere and is asked for by ranges; where that is, is nothing to the order of the data. */
+export interface TokenSource {
+  /** Tokens in the whole corpus. */
+  readonly length: number;
+  /** @throws {ShoalError} bad-corpus if they cannot be had, or are not those that were announced. */
+  read(range: TokenRange): Promise<Corpus>;
+  /** What will be read soon, so that it may be fetched meanwhile; nothing follows from it. */
+  expect(ranges: readonly TokenRange[]): void;
+}
 export type Split = "train" | "val";
 
 export interface BatchOptions {
@@ -45,7 +61,7 @@ export function corpusView(bytes: ArrayBuffer, width: BytesPerToken): Corpus {
 const DATA_DOMAIN = 0x64617461;
 
 /** The first 90 % of the corpus train, the last 10 % validate: [begin, end) in tokens. */
-export function splitRange(tokens: number, split: Split): { begin: number; end: number } {
+export function splitRange(tokens: number, split: Split): TokenRange {
   const border = Math.floor(tokens * 9 / 10);
   return split === "train" ? { begin: 0, end: border } : { begin: border, end: tokens };
 }
@@ -95,4 +111,30 @@ export function sliceBatch(corpus: Corpus, offsets: Uint32Array, blockSize: numb
     targets.set(corpus.subarray(offset + 1, offset + 1 + blockSize), row * blockSize);
   });
   return { tokens, targets };
+}
+
+/** What a micro-batch reads of the corpus: for each sequence its T tokens and the last one's target. */
+export function windowsOf(offsets: Uint32Array, blockSize: number): TokenRange[] {
+  return Array.from(offsets, (begin) => ({ begin, end: begin + blockSize + 1 }));
+}
+
+/** As {@link sliceBatch}, of a corpus that lies elsewhere. @throws {ShoalError} bad-corpus */
+export async function readBatch(
+  source: TokenSource,
+  offsets: Uint32Array,
+  blockSize: number,
+): Promise<Batch> {
+  const windows = await Promise.all(windowsOf(offsets, blockSize).map((range) => source.read(range)));
+  const tokens = new Uint32Array(offsets.length * blockSize);
+  const targets = new Uint32Array(offsets.length * blockSize);
+  windows.forEach((window, row) => {
+    tokens.set(window.subarray(0, blockSize), row * blockSize);
+    targets.set(window.subarray(1), row * blockSize);
+  });
+  return { tokens, targets };
+}
+
+/** Whether the tokens are here, as they are with a corpus of a few megabytes. */
+export function isHere(corpus: Corpus | TokenSource): corpus is Corpus {
+  return ArrayBuffer.isView(corpus);
 }

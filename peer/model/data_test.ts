@@ -8,9 +8,14 @@ import {
   bytesPerToken,
   corpusOf,
   corpusView,
+  isHere,
   positionCount,
+  readBatch,
   sliceBatch,
   splitRange,
+  type TokenRange,
+  type TokenSource,
+  windowsOf,
 } from "./data.ts";
 
 const DEMO: BatchOptions = { split: "train", tokens: 1_190_317, blockSize: 64, batchSize: 8 };
@@ -69,6 +74,24 @@ Deno.test("data: targets are the tokens that follow", () => {
   assert.deepEqual([...tokens], [0, 1, 2, 3, 4, 44, 45, 46, 47, 48].map((i) => i * 7));
   assert.deepEqual([...targets], [1, 2, 3, 4, 5, 45, 46, 47, 48, 49].map((i) => i * 7));
   assert.throws(() => sliceBatch(corpus, Uint32Array.of(45), 5), isBadCorpus);
+});
+
+Deno.test("data: a micro-batch read from elsewhere is the one that is cut from a corpus at hand", async () => {
+  const corpus = Uint16Array.from({ length: 90 }, (_, i) => i * 7);
+  const asked: TokenRange[] = [];
+  const source: TokenSource = {
+    length: corpus.length,
+    read({ begin, end }) {
+      asked.push({ begin, end });
+      return Promise.resolve(corpus.slice(begin, end));
+    },
+    expect: () => assert.fail("nothing is expected here"),
+  };
+  const offsets = Uint32Array.of(3, 0, 84, 3);
+  assert.deepEqual(await readBatch(source, offsets, 5), sliceBatch(corpus, offsets, 5));
+  assert.deepEqual(asked, windowsOf(offsets, 5));
+  assert.deepEqual(asked[2], { begin: 84, end: 90 }, "the last token is a target");
+  assert.deepEqual([isHere(corpus), isHere(source)], [true, false]);
 });
 
 Deno.test("data: tokens take as few bytes as the vocabulary needs, and are the same after a journey as bytes", () => {

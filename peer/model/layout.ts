@@ -3,7 +3,8 @@
 // files need no renaming; GPT-2 has the same names where it has the same parts, and coordinator/export renames them.
 // Every holder of a stage must compute the same offsets from the same spec.
 import { assert, ShoalError } from "../wire/errors.ts";
-import type { ModelSpec, RunConfig, StageSpec } from "../wire/run.ts";
+import { isLora } from "../wire/view.ts";
+import { LORA_TARGETS, type LoraSpec, type ModelSpec, type RunConfig, type StageSpec } from "../wire/run.ts";
 
 /** Group starts, in floats: 256 bytes is WebGPU's largest minimum offset alignment of a storage binding. */
 export const GROUP_ALIGNMENT = 64;
@@ -87,7 +88,26 @@ function gpt2Groups({ n_embd: C, n_inner: I }: ModelSpec, layer: number): Group[
   ];
 }
 
+/** Ends of the names of a matrix' two adapters: A, [rank, in], and B, [out, rank]. */
+export const LORA_A = ".lora_A.weight";
+export const LORA_B = ".lora_B.weight";
+
+/** What is trained in place of a layer: for each targeted matrix [out, in] one group of its two adapters. */
+function adapterGroups(groups: readonly Group[], { rank, targets }: LoraSpec): Group[] {
+  const ends = targets.map((target) => `${target}.weight`);
+  return groups.flat().flatMap(([name, [out, into]]): Group[] => {
+    if (into === undefined || !ends.some((end) => name.endsWith(`.${end}`))) return [];
+    const module = name.slice(0, -".weight".length);
+    return [[[module + LORA_A, [rank, into]], [module + LORA_B, [out!, rank]]]];
+  });
+}
+
 function stageGroups(spec: ModelSpec, stage: StageSpec): Group[] {
+  const groups = denseGroups(spec, stage);
+  return spec.lora === undefined ? groups : adapterGroups(groups, spec.lora);
+}
+
+function denseGroups(spec: ModelSpec, stage: StageSpec): Group[] {
   const { n_embd: C, vocab_size: V } = spec;
   const groups: Group[] = [];
   if (stage.embed) groups.push([[EMBEDDING_NAME, [V, C]]]);
@@ -112,7 +132,7 @@ function product(shape: readonly number[]): number {
   return shape.reduce((size, n) => size * n, 1);
 }
 
-/** Layout of one stage. With tied embeddings a head stage holds the embedding instead of `lm_head.weight`. */
+/** Layout of what is trained of one stage: with LoRA its adapters, and the base's is that of baseSpec(spec). With tied embeddings a head stage holds the embedding instead of `lm_head.weight`. */
 export function stageLayout(spec: ModelSpec, stage: StageSpec): StageLayout {
   const tensors: TensorLayout[] = [];
   let end = 0;
@@ -152,6 +172,17 @@ export function paramCount(spec: ModelSpec): number {
   return stageLayout(spec, wholeModel(spec)).tensors.reduce((sum, tensor) => sum + tensor.size, 0);
 }
 
+/** The model that adapters belong to: what engines compute with, and what a base's file holds. Itself without LoRA. */
+export function baseSpec(spec: ModelSpec): ModelSpec {
+  const { lora: _, ...base } = spec;
+  return base;
+}
+
+/** Number of parameters that are computed with: the base's, without the adapters. */
+export function baseParamCount(spec: ModelSpec): number {
+  return paramCount(baseSpec(spec));
+}
+
 /** The model's shape, taken from a run's configuration and its corpus' vocabulary size. */
 export function specOf(config: RunConfig, vocabSize: number): ModelSpec {
   const { block_size, n_layer, n_head, n_kv_head, n_embd, n_inner, rope_theta, norm_eps } = config;
@@ -160,7 +191,16 @@ export function specOf(config: RunConfig, vocabSize: number): ModelSpec {
     ...(config.architecture === "gpt2" ? { architecture: "gpt2" as const } : {}),
     ...{ vocab_size: vocabSize, block_size, n_layer, n_head, n_kv_head, n_embd, n_inner },
     ...{ tie_word_embeddings, rope_theta, norm_eps },
+    ...loraOf(config),
   };
+}
+
+function loraOf(config: RunConfig): Pick<ModelSpec, "lora"> {
+  const { lora_rank: rank, lora_alpha: alpha, lora_targets, lora_base: base } = config;
+  if (!isLora(config)) return {};
+  const named = lora_targets.split(",");
+  const targets = LORA_TARGETS.filter((target) => named.includes(target));
+  return { lora: { rank, alpha, targets, ...(base === "" ? {} : { base }) } };
 }
 
 /**

@@ -6,7 +6,8 @@ import type { ModelSpec, OptimizerId, RecomputeId, RunConfig, StageSpec } from "
 import { isDelayed } from "../wire/view.ts";
 import { weightsInBackward } from "./block_tensors.ts";
 import { cpuMemory } from "./cpu_memory.ts";
-import { stageLayout } from "./layout.ts";
+import { baseSpec, stageLayout } from "./layout.ts";
+import { loraMemory } from "./lora_memory.ts";
 import { optimizerTensors } from "./optimizer_tensors.ts";
 import {
   boundaryBytes,
@@ -89,10 +90,10 @@ const MEMORY: Readonly<Record<EngineKind, (build: StageBuild) => StageMemory>> =
   cpu: cpuStageMemory,
 };
 
-/** What an engine of this kind allocates for the stage, all together. */
+/** What an engine of this kind allocates for the stage, all together; of adapters also what stands beside it for them. */
 export function engineBytes(kind: EngineKind, build: StageBuild): number {
-  const { params, activations, scratch } = MEMORY[kind](build);
-  return params + activations + scratch;
+  const engine = MEMORY[kind]({ ...build, spec: baseSpec(build.spec) });
+  return [engine, loraMemory(build)].reduce((sum, it) => sum + it.params + it.activations + it.scratch, 0);
 }
 
 /** What the double-precision engine holds at most (peer/engine/cpu.ts). */
@@ -124,8 +125,10 @@ export function stateBytes(build: StageBuild, config: RunConfig): number {
   // Where B makes the weight gradients, each slot's may have to wait here for its W.
   const gradients = weightsInBackward(build) ? build.slots : 1;
   const [delayed, open] = isDelayed(config) ? [DELAYED_BYTES_PER_PARAM, 2] : [0, 1];
-  const perParam = EXACT_BYTES_PER_PARAM + delayed + gradients * F32_BYTES + LOG_STEPS * loggedBytes(config);
-  return Math.ceil(size * perParam) + open * config.gradient_accumulation_steps * kept;
+  const perParam = EXACT_BYTES_PER_PARAM + delayed + LOG_STEPS * loggedBytes(config);
+  // An engine gives the gradient of whole matrices, also where only adapters are trained.
+  const readBack = gradients * F32_BYTES * stageLayout(baseSpec(build.spec), build.stage).size;
+  return Math.ceil(size * perParam) + readBack + open * config.gradient_accumulation_steps * kept;
 }
 
 /** Bytes per parameter of a state file at most: weights, two moments and the exponents, and what the schedule 2bw adds. */

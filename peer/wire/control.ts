@@ -9,6 +9,7 @@ import { count, COUNT_MAX, id, measure, small, text } from "./values.ts";
 import { LinkFigures, LinkFiguresList, OpMs, StageTimesList, Trace } from "./measures.ts";
 import { Exported, Kept, Offer, RestoreFailed, type SnapshotOrder, Unkept } from "./snapshots.ts";
 import type { LossPoint, RunState } from "./status.ts";
+import { WriteFailed, WriteOpen, type WriteOrder, Wrote } from "./texts.ts";
 
 /** Raised whenever a message or frame changes meaning; both sides must agree exactly. */
 export const PROTOCOL_VERSION = 3;
@@ -54,6 +55,8 @@ const Measured = v.object({
   opMs: v.optional(OpMs),
   /** It measures a link when it is asked to. */
   probes: v.optional(v.boolean()),
+  /** It writes texts with others when it is asked to. */
+  writes: v.optional(v.boolean()),
 });
 /** Answer to `probe`: the link as this end measured it; without `link` it did not come about in time. */
 const Probed = v.object({ type: v.literal("probed"), peer: id, link: v.optional(LinkFigures) });
@@ -148,6 +151,9 @@ const PeerMessageSchema = v.variant("type", [
   Offer,
   LinkLost,
   Trace,
+  WriteOpen,
+  WriteFailed,
+  Wrote,
   Leave,
   Pause,
   Goodbye,
@@ -174,13 +180,22 @@ export interface StateSource {
   files: StateFile[];
 }
 
+export interface AnnouncedCorpus {
+  tokens: number;
+  bytesPerToken: 1 | 2 | 4;
+  /** SHA-256 of the tokens' bytes, hex. */
+  hash: string;
+  /** How it is fetched in parts: bytes of a page, and the SHA-256 of the pages' own; absent: it is fetched whole. */
+  pages?: { bytes: number; hash: string };
+}
+
 export interface Welcome {
   type: "welcome";
   peer: string;
   incarnation: number;
   config: RunConfig;
   spec: ModelSpec;
-  corpus: { tokens: number; bytesPerToken: 1 | 2 | 4; hash: string };
+  corpus: AnnouncedCorpus;
   /** Proves over HTTP that a request comes from this very peer. */
   ticket: string;
   heartbeatMs: number;
@@ -236,6 +251,8 @@ export type CoordinatorMessage =
   | SnapshotOrder
   /** Link up with that peer, which is told the same, send a few frames behind everything else, and tell how quickly they went. */
   | { type: "probe"; peer: string }
+  /** About a text that the stages write together. */
+  | { type: "write"; order: WriteOrder }
   | { type: "signal"; peer: string; data: string }
   | GroupStatus
   /** `mayReturn`: it was only silent or slow (a closed lid, a busy machine) and is welcome as a new peer. */
@@ -256,6 +273,7 @@ export const COORDINATOR_MESSAGE_TYPES = [
   "snapshot-out",
   "restore",
   "probe",
+  "write",
   "signal",
   "status",
   "kicked",

@@ -45,6 +45,7 @@ const PEER_SAMPLES: PeerSamples = {
     kernels: "nn quads 16x16 3.1 GFLOP/s",
     opMs: { forward: 0.25, backward: 0.5, weightGrad: 0.75 },
     probes: true,
+    writes: true,
   },
   heartbeat: {
     ...{ type: "heartbeat", stepMs: 0, bytesUp: 2 ** 40, bytesDown: 1, direct: 2, relayed: 0, hidden: true },
@@ -99,6 +100,9 @@ const PEER_SAMPLES: PeerSamples = {
     ...{ type: "trace", gen: 4, step: 2, saidUs: 9_000, dropped: 0 },
     ops: [{ kind: "F", stage: 1, microBatch: 3, startUs: 10, endUs: 20, waitUs: 5 }],
   },
+  "write-open": { type: "write-open", edition: 4, stage: 1 },
+  "write-failed": { type: "write-failed", edition: 4, stage: 1, reason: "no room" },
+  wrote: { type: "wrote", edition: 4, text: 2, position: 17, token: 5 },
   leave: { type: "leave", reason: "asked" },
   pause: { type: "pause", paused: false },
   goodbye: { type: "goodbye", reason: "its page was closed" },
@@ -140,6 +144,10 @@ const COORDINATOR_SAMPLES: CoordinatorSamples = {
     keepers: [{ peer: "tab-2", index: 0 }],
   },
   probe: { type: "probe", peer: "tab-2" },
+  write: {
+    type: "write",
+    order: { order: "rows", edition: 4, text: 2, position: 0, tokens: [5, 6], draw: true },
+  },
   signal: { type: "signal", peer: "tab-2", data: "7|answer" },
   status: {
     ...{ type: "status", state: "training", reason: "r", step: 3, groupStepMs: 10.5 },

@@ -26,6 +26,7 @@ export type ErrorCode =
   | "run-full"
   | "kicked"
   | "banned"
+  | "no-writers"
   | "offline"
   | "stale-coordinator"
   | "not-resumed"

@@ -22,6 +22,8 @@ export const SNAPSHOT_PAYLOAD_BYTES_MAX = 299_648;
 export const PROBE_PAYLOAD_BYTES_MAX = 160 * 1024;
 /** By kind: the longest payload of those that are bytes. */
 const RAW_BYTES_MAX = { snapshot: SNAPSHOT_PAYLOAD_BYTES_MAX, probe: PROBE_PAYLOAD_BYTES_MAX };
+/** Rows of a text that go through a stage together: a longer prompt travels in pieces. */
+export const TEXT_ROWS_MAX = 16;
 /** Micro-batches that the set of a partial sum can name; one more would not fit the 32-byte bitset. */
 export const FRAME_SET_MAX = 256;
 /** Beyond this a power of two times a decoded value could leave the range of f32. */
@@ -39,7 +41,8 @@ export type FrameKind =
   | "total"
   | "shard"
   | "snapshot"
-  | "probe";
+  | "probe"
+  | "text";
 /** "bytes": the payload has a layout of its own, one value is one byte. */
 export type FrameCodec = CodecId | SumCodec | "bytes";
 /** How sums of quantised gradients travel; a receiver reads either. */
@@ -48,7 +51,7 @@ export type FramePass = "train" | "eval";
 
 /** Names in wire order: the position is the number on the wire. Append only. */
 export const FRAME_KINDS: readonly FrameKind[] = [
-  ...["activation", "gradient", "part", "tied", "total", "shard", "snapshot", "probe"] as const,
+  ...["activation", "gradient", "part", "tied", "total", "shard", "snapshot", "probe", "text"] as const,
 ];
 export const FRAME_CODECS: readonly FrameCodec[] = ["raw32", "f16s", "i8b64", "int32", "packed", "bytes"];
 export const FRAME_PASSES: readonly FramePass[] = ["train", "eval"];
@@ -288,6 +291,9 @@ function headerProblem(header: FrameHeader, payloadBytes: number): string | null
     return `codec ${codec} cannot carry a frame of kind ${kind}`;
   }
   if (!sum && set.length > 0) return `kind ${kind} carries one micro-batch, its set must be empty`;
+  if (kind === "text" && (codec !== "raw32" || rows > TEXT_ROWS_MAX)) {
+    return `a text travels as at most ${TEXT_ROWS_MAX} rows of raw32, not ${rows} of ${codec}`;
+  }
   if (rows < 1 || cols < 1) return `shape ${rows} x ${cols} has no values`;
   const exact = codec === "raw32" || raw;
   const fits = sum

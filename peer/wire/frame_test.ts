@@ -77,10 +77,16 @@ const raw = fc.record({
   codec: fc.constant("bytes"),
   set: fc.constant<number[]>([]),
 });
+const text = fc.record({
+  kind: fc.constant("text"),
+  codec: fc.constant("raw32"),
+  set: fc.constant<number[]>([]),
+  rows: fc.integer({ min: 1, max: 16 }),
+});
 const u32 = fc.integer({ min: 0, max: 0xffffffff });
 const u16 = fc.nat(0xffff);
 const anyHeader = fc.tuple(
-  fc.oneof(boundary, sum, raw),
+  fc.oneof(boundary, sum, raw, text),
   fc.record({
     pass: fc.constantFrom("train", "eval"),
     gen: u32,
@@ -283,6 +289,7 @@ Deno.test("frame: a well-sealed frame that breaks a rule is refused", () => {
     ["i8b64 in a total", (view) => view.setUint8(8, 4)],
     ["i8b64 in a snapshot", (view) => view.setUint8(8, 6)],
     ["bytes in an activation", (view) => view.setUint8(9, 5)],
+    ["i8b64 in a text", (view) => view.setUint8(8, 8)],
   ];
   for (const [name, damage] of breaks) {
     const bytes = valid();

@@ -41,6 +41,8 @@ export interface HubRun {
   dataset: string;
   /** Anybody who opens the page sees it and may join. */
   listed: boolean;
+  /** Whoever has its join link may write text with it, too. */
+  publicText: boolean;
   /** ms since 1970. */
   createdAt: number;
   joinLink: string | null;
@@ -60,6 +62,7 @@ export interface RunWish {
   name: string;
   operator?: string;
   listed?: boolean;
+  publicText?: boolean;
   config: ConfigWish;
   /** A run whose newest checkpoint's weights the new one begins with, at step 0 and with fresh moments. */
   weightsOf?: string;
@@ -76,6 +79,14 @@ export interface DatasetChoice {
   vocabulary: number;
 }
 
+/** What the computers in this coordinator's runs have measured: the median of each. */
+export interface MeasuredOffer {
+  peers: number;
+  /** Billions of operations a second. */
+  gflops: number;
+  offerBytes: number;
+}
+
 /** GET /api/hub/form: what a form for a new run begins with. */
 export interface RunForm {
   datasets: DatasetChoice[];
@@ -83,7 +94,12 @@ export interface RunForm {
   defaults: RunConfig;
   /** By key: the values it may have, where these are few. */
   choices: Readonly<Record<string, readonly string[]>>;
+  /** Null while nobody is connected. */
+  measured: MeasuredOffer | null;
 }
+
+/** POST /api/hub/runs/ID/text: what a run like it says of its text. */
+export type RunText = Pick<RunConfig, "dataset" | "tokenizer" | "column">;
 
 /** POST /api/hub/estimate. */
 export interface EstimateWish {

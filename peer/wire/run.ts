@@ -8,6 +8,22 @@
 export const ARCHITECTURE_IDS = ["llama", "gpt2"] as const;
 export type ArchitectureId = typeof ARCHITECTURE_IDS[number];
 
+/** Matrices of a layer that may get adapters, by the names that Hugging Face gives them. */
+export const LORA_TARGETS = [
+  ...["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"] as const,
+] as const;
+export type LoraTarget = typeof LORA_TARGETS[number];
+
+/** Adapters beside a frozen base: W + (alpha / rank)·B·A (Hu et al. 2021). */
+export interface LoraSpec {
+  rank: number;
+  alpha: number;
+  /** In the order of LORA_TARGETS. */
+  targets: LoraTarget[];
+  /** Hash of the base's tensors (peer/model/lora_base.ts); absent while no base is chosen. */
+  base?: string;
+}
+
 /** Shape of the model. Maths legend: C = n_embd, H = n_head, T = block_size, V = vocab_size, I = n_inner. */
 export interface ModelSpec {
   /** Absent: llama. */
@@ -24,6 +40,8 @@ export interface ModelSpec {
   tie_word_embeddings: boolean;
   rope_theta: number;
   norm_eps: number;
+  /** Present: only adapters are trained, and everything else is the base's. */
+  lora?: LoraSpec;
 }
 
 export type CodecId = "raw32" | "f16s" | "i8b64";
@@ -128,6 +146,14 @@ export interface RunConfig {
   dtype: DtypeId;
   /** auto: on the GPU where a stage has one holder whose engine can. */
   optimizer: "auto" | "exact";
+  /** Rank of the adapters that are trained in place of the model; 0 = the model itself is trained. */
+  lora_rank: number;
+  /** The adapters' product counts lora_alpha / lora_rank times. */
+  lora_alpha: number;
+  /** Matrices that get adapters: names of LORA_TARGETS with commas between them. */
+  lora_targets: string;
+  /** Hash of the model that the adapters belong to; empty until one is chosen. */
+  lora_base: string;
   iceServers: IceServer[];
 }
 

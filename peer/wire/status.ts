@@ -214,6 +214,8 @@ export interface RunStatus {
   tokensPerS: number;
   tokensTotal: number;
   params: number;
+  /** Of the frozen model beside which adapters are trained; absent: the model itself is. */
+  baseParams?: number;
   losses: LossPoint[];
   stages: StagePlan[];
   /** As many as stages. */
@@ -303,6 +305,8 @@ export interface Invite {
   operator: string;
   state: RunState;
   params: number;
+  /** Of a frozen model: its parameters, about how much of it a peer fetches once, and from where besides the coordinator. */
+  base?: { params: number; bytes: number; hosts: string[] };
   dataset: string;
   peers: number;
   memoryBytes: number;

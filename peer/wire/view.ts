@@ -26,8 +26,18 @@ export function ownerOf(stage: StagePlan, microBatch: number, count: number): st
   return stage.replicas.find((replica) => replica.microBatches.includes(m))?.peer ?? null;
 }
 
+/** Whether adapters are trained in place of the model. Configurations of older files lack the key. */
+export function isLora({ lora_rank = 0 }: Partial<Pick<RunConfig, "lora_rank">>): boolean {
+  return lora_rank > 0;
+}
+
+/** Whether the embedding is the head, too, and is trained: the frozen one of LoRA has no gradient to exchange. */
+export function isTiedModel(config: Pick<RunConfig, "tie_word_embeddings" | "lora_rank">): boolean {
+  return config.tie_word_embeddings && !isLora(config);
+}
+
 export function isTiedAcross(view: View, config: RunConfig): boolean {
-  return config.tie_word_embeddings && view.stages.length > 1;
+  return isTiedModel(config) && view.stages.length > 1;
 }
 
 /** The other end of a tied embedding: last stage for the first, first for the last, null in between. */

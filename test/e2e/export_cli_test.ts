@@ -3,7 +3,10 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { shoal } from "../support/cli_support.ts";
+import { adapt, writeAdapted } from "../support/adapted_model.ts";
+import { logSoftmax } from "../support/compare_logits.ts";
 import { inTempFolder, writeTiny } from "../support/export_support.ts";
+import { trainSmallModel } from "../support/trained_model.ts";
 
 interface Ended {
   code: number;
@@ -61,6 +64,40 @@ Deno.test("cli: export writes a run's newest checkpoint in each format, and prin
       files: [{ name: "model.gguf", bytes: size }],
     }]);
     assert.deepEqual(names(folder), ["hf", "model.gguf", "onnx", "run"]);
+  }));
+
+Deno.test("cli: a run with adapters is written, measured and exported with its base, or as adapters alone", () =>
+  inTempFolder(async (folder) => {
+    const run = join(folder, "run"), vocabulary = { max_iters: 5, tie_word_embeddings: true };
+    await Deno.mkdir(run);
+    const model = adapt(await trainSmallModel(vocabulary), {
+      ...{ lora_rank: 2, lora_alpha: 4, lora_targets: "q_proj,v_proj,down_proj" },
+    });
+    const checkpoint = await writeAdapted(run, model);
+    const ask = async (verb: string, ...args: string[]) => {
+      await using cli = shoal(verb, ["--checkpoint", checkpoint, "--json", ...args]);
+      assert.equal(await cli.ended(), 0, cli.err.join("\n"));
+      return cli.json()[0]!;
+    };
+    const written = await ask("generate", "--prompt", "Call me", "--count=12", "--temperature=0");
+    assert.equal(written.text, model.greedy("Call me", 12));
+    const dataset = join(folder, "text.txt"), text = "Call me Ishmael. Some years ago, ";
+    await Deno.writeTextFile(dataset, text);
+    const measured = await ask("eval", "--engine=cpu", "--split=whole", "--dataset", dataset);
+    const tokens = model.base.encode(text), rows = model.logits(tokens.slice(0, -1));
+    const nats = rows.reduce((sum, row, i) => sum - logSoftmax(row)[tokens[i + 1]!]!, 0);
+    assert.ok(Math.abs(Number(measured.loss) - nats / rows.length) < 1e-4, JSON.stringify(measured));
+    const named = ["--format=peft", "--base_model=us/whale", "--out", join(folder, "peft")];
+    await ask("export", ...named);
+    assert.deepEqual(names(join(folder, "peft")), [
+      ...["README.md", "adapter_config.json", "adapter_model.safetensors", "tokenizer.json"],
+      "tokenizer_config.json",
+    ]);
+    const merged = await ask("export", "--format=gguf", "--out", join(folder, "merged.gguf"));
+    assert.ok(Number(merged.bytes) > 4 * model.base.state.params.length);
+    await Deno.remove(join(run, "base.safetensors"));
+    const { code, err } = await exporting("--checkpoint", checkpoint, "--format=hf");
+    assert.deepEqual([code, /adapters need the base\.safetensors/.test(err)], [1, true], err);
   }));
 
 Deno.test("cli: export refuses in one sentence, and leaves nothing behind", () =>

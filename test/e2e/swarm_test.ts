@@ -56,6 +56,21 @@ async function checkTrace({ coordinator }: Swarm, N: number): Promise<void> {
   assert.ok(trace.bubble >= 0 && trace.bubble < 1 && trace.predictedMs !== null);
 }
 
+/** The organizer has the run's computers, tabs among them, write a text while they train. */
+async function writeTogether({ coordinator }: Swarm, admin: Page): Promise<void> {
+  const panel = admin.getByRole("region", { name: "Try the model" });
+  await panel.getByRole("button", { name: "Write a text with it" }).press("Enter");
+  await panel.getByLabel("Text to continue").fill("the");
+  await panel.getByRole("radio", { name: /The computers of the run/ }).check();
+  await panel.getByLabel("Length, tokens").fill("12");
+  await panel.getByRole("button", { name: "Write", exact: true }).press("Enter");
+  await panel.getByText("Done, with 12 tokens.").waitFor();
+  await panel.getByText(/^weights of step .*, 12 tokens, .* tokens a second$/).waitFor();
+  const { events, texts } = coordinator.shell.core.state;
+  assert.ok(events.some(({ kind, text }) => kind === "text" && text.includes("on tab-")));
+  assert.equal(texts.edition, null, "the copies are not given back");
+}
+
 Deno.test("two tabs with two engines and a Deno peer train together; one tab closes and training goes on", async () => {
   await using swarm = await startSwarm({ n_stage: 2, min_peers: 3 });
   const { coordinator } = swarm;
@@ -98,6 +113,7 @@ Deno.test("two tabs with two engines and a Deno peer train together; one tab clo
   await admin.getByText(/training/i).first().waitFor();
   await admin.getByRole("listbox", { name: "Stages over time" }).getByRole("option").first().waitFor();
   await shot(admin, "live-admin");
+  await writeTogether(swarm, admin);
   await admin.close();
 
   const generation = core.gen;

@@ -6,7 +6,7 @@ import { runSeeds, STATE_COUNT, statesMissed, tasksOf } from "./runner.ts";
 import { planOf, SCENARIOS } from "./scenarios.ts";
 import { rerunLine, type Tally } from "./tally.ts";
 
-const WORLDS = 2_000;
+const WORLDS = 2_040;
 const FIRST_SEED = 1;
 const JOBS = 2;
 
@@ -46,6 +46,7 @@ const HITS: Record<string, string[]> = {
   overflow: ["overflow", "crash", "coordinator", "crash-stage"],
   replan: ["slow", "replan", "crash", "join"],
   "2bw": ["crash", "coordinator", "leave", "clog"],
+  lora: ["crash", "coordinator", "leave", "freeze"],
 };
 
 function failuresOf(tallies: Tally[]): string {

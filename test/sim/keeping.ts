@@ -64,7 +64,7 @@ export function orderSnapshots(world: KeepingWorld, peer: SimPeer, message: Snap
 
 /** The view needs the link no more; a snapshot may. */
 export function disconnect(world: KeepingWorld, peer: SimPeer, other: string): void {
-  if (!peer.snapshots.desk.needs(other)) world.links.disconnect(peer.id, other);
+  if (!peer.snapshots.desk.needs(other) && !peer.writer.needs(other)) world.links.disconnect(peer.id, other);
 }
 
 export interface SnapshotSent {

@@ -52,6 +52,7 @@ function knock(world: KnockingWorld, peer: SimPeer, since: number): void {
   process.takeBack(peer.id, view === null ? null : haveOf(view, spec, held));
   const said = peer.away ?? [];
   peer.away = null;
+  peer.writer.clear();
   for (const message of said) world.say(peer.id, message);
   world.feed(peer, { type: "resumed" });
 }

@@ -1,13 +1,14 @@
 // One simulated run: a plan, its world, the invariants, and what came of it. Safety while faults last, then everything is healed
 // and the run must converge within a bound. Never throws; a violation is part of the outcome.
 import { createCpuEngine } from "../../peer/engine/cpu.ts";
-import type { StageBuild } from "../../peer/engine/engine.ts";
+import { withLora } from "../../peer/engine/lora.ts";
 import { specOf } from "../../peer/model/layout.ts";
 import { withOverflow } from "../support/overflow.ts";
+import { frozenBase } from "../support/frozen_base.ts";
 import { createSimEngine } from "./engine.ts";
 import { Nemesis } from "./faults.ts";
 import { type Counts, Invariants, Violation } from "./invariants.ts";
-import { referenceOf } from "./reference.ts";
+import { type Reference, referenceOf } from "./reference.ts";
 import type { Plan } from "./scenarios.ts";
 import { tinyCorpus, VOCABULARY } from "./support.ts";
 import type { WorldOptions } from "./types.ts";
@@ -38,14 +39,20 @@ export interface Outcome extends Counts {
   hits: Record<string, number>;
 }
 
-/** `changes` lets a targeted test look on or tamper. */
-export async function play(plan: Plan, changes: Partial<WorldOptions> = {}): Promise<Outcome> {
+/** `changes` and `visit` let a targeted test look on or tamper. */
+export async function play(
+  plan: Plan,
+  changes: Partial<WorldOptions> = {},
+  visit: (world: World, reference: Reference) => void = () => {},
+): Promise<Outcome> {
   const real = plan.seed % REAL_EVERY === 0;
   const create = real ? createCpuEngine : createSimEngine;
   const { config, seed, peers } = plan;
   const over = config.dtype === "f16";
-  const createEngine = (build: StageBuild) =>
-    Promise.resolve(over ? withOverflow(create(build), build) : create(build));
+  const createEngine = withLora(
+    (build) => Promise.resolve(over ? withOverflow(create(build), build) : create(build)),
+    frozenBase,
+  );
   const base = { config, spec: specOf(config, VOCABULARY), corpus: CORPUS, createEngine };
   const reference = await referenceOf(base, real ? "cpu" : "simulated");
   const world = new World({ ...base, seed, peers, bytes: real, ...changes });
@@ -53,6 +60,7 @@ export async function play(plan: Plan, changes: Partial<WorldOptions> = {}): Pro
   const invariants = new Invariants(world, reference, plan);
   const nemesis = new Nemesis(world, invariants, plan.faults);
   world.observers.push(nemesis, invariants);
+  visit(world, reference);
   const { violation, endedAt } = await runToTheEnd({ world, invariants, nemesis }, plan);
   return {
     ...invariants.counts,

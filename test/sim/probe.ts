@@ -4,7 +4,7 @@ import type { RunCoreState } from "../../coordinator/core/run_state.ts";
 import { stepsAtRisk } from "../../coordinator/core/safety.ts";
 import type { Instance, JobResult, PeerState } from "../../peer/core/peer_state.ts";
 import { finished } from "../../peer/schedule/executor.ts";
-import { peersOf } from "../../peer/wire/view.ts";
+import { isTiedModel, peersOf } from "../../peer/wire/view.ts";
 import type { StagePlan, View } from "../../peer/wire/run.ts";
 import type { StageState } from "../../peer/exact/state.ts";
 import type { FrameHeader } from "../../peer/wire/frame.ts";
@@ -62,7 +62,7 @@ function roleOf(s: PeerState, { plan, microBatches }: Instance): string {
 }
 
 function isTiedEnd(s: PeerState, { plan }: Instance): boolean {
-  return s.config.tie_word_embeddings && s.view!.stages.length > 1 && (plan.embed || plan.head);
+  return isTiedModel(s.config) && s.view!.stages.length > 1 && (plan.embed || plan.head);
 }
 
 function instanceState(s: PeerState, instance: Instance): string {

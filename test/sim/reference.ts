@@ -58,7 +58,7 @@ export class Reference {
 
   private constructor(spec: ModelSpec, losses: number[], states: StageState[]) {
     this.losses = losses;
-    this.exact = !spec.tie_word_embeddings;
+    this.exact = !spec.tie_word_embeddings || spec.lora !== undefined;
     this.#spec = spec;
     this.#states = states;
   }
@@ -81,6 +81,11 @@ export class Reference {
 
   get steps(): number {
     return this.#states.length - 1;
+  }
+
+  /** Parameters of the whole model after so many steps; not to be changed. */
+  params(step: number): Float32Array {
+    return this.#states[step]!.params;
   }
 
   /** Hash of a stage's state that contains `step` steps; null where only other worlds can tell. */
@@ -148,7 +153,7 @@ export function sameRange(a: Pick<Range, "firstLayer" | "endLayer">, b: typeof a
   return a.firstLayer === b.firstLayer && a.endLayer === b.endLayer;
 }
 
-/** The layers of a state, read from the names of its tensors. */
+/** The layers of a state, read from the names of its tensors; adapters do not tell whether there is a head. */
 export function rangeOf(layout: StageLayout): Range {
   const layers = layout.tensors.map(({ name }) => /^model\.layers\.(\d+)\./.exec(name)?.[1])
     .filter((layer) => layer !== undefined).map(Number);

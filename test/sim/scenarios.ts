@@ -8,6 +8,7 @@ import { ALL_PATHS, between, type Fault, inOrder, salt } from "./faults.ts";
 import type { Path } from "./network.ts";
 import { DELAYED, inTwoVersions } from "./delayed_shape.ts";
 import { inHalves, OVERFLOWING } from "./halves_shape.ts";
+import { ADAPTED, withAdapters } from "./lora_shape.ts";
 import { mirroredShape, placedShape } from "./placed_shapes.ts";
 import { COORDINATOR_STATES, PEER_STATES } from "./probe.ts";
 import { replanFaults, replanShape } from "./replan_shape.ts";
@@ -252,15 +253,14 @@ const DRAWS: Record<string, Draw> = {
   overflow: (random, seed) => inHalves(DRAWS[pick(random, OVERFLOWING)!]!(random, seed)),
   replan: (random) => setting(random, replanFaults(random), { ...replanShape(random), mayRedo: true }),
   "2bw": (random, seed) => inTwoVersions(DRAWS[pick(random, DELAYED)!]!(random, seed), random),
+  lora: (random, seed) => withAdapters(DRAWS[pick(random, ADAPTED)!]!(random, seed), random),
 };
 
 /**
  * A wrong plan may stop a round until the coordinator gives it up, which takes longer than all other faults. A memory that is
  * wrong by itself is found because others are right and there; when those may go as well, nobody can say what was right.
  */
-const APART = [
-  ...["calm", "crooked", "rot", "misled", "everything", "placed", "mirror", "overflow", "replan", "2bw"],
-];
+const APART = "calm crooked rot misled everything placed mirror overflow replan 2bw lora".split(" ");
 const EVERYTHING = Object.keys(DRAWS).filter((name) => !APART.includes(name));
 
 export const SCENARIOS: readonly string[] = Object.keys(DRAWS);

@@ -10,6 +10,7 @@ import type { Seen } from "../../peer/reconnect.ts";
 import type { PeerSnapshots } from "../../peer/snapshots.ts";
 import type { PeerMessage } from "../../peer/wire/control.ts";
 import type { FrameHeader } from "../../peer/wire/frame.ts";
+import type { Writer } from "../../peer/writer.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
 
 export interface WorldOptions {
@@ -40,6 +41,8 @@ export interface SimPeer {
   /** How far it has seen the run come; null before it was welcomed. */
   seen: Seen | null;
   snapshots: PeerSnapshots;
+  /** Its part in texts. */
+  writer: Writer;
 }
 
 /** A frame as it left its sender; the nemesis keeps some to send them again. */

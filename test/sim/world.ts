@@ -5,8 +5,6 @@ import type { RunCore } from "../../coordinator/core/run_core.ts";
 import type { RunEffect } from "../../coordinator/core/run_state.ts";
 import { PeerCore } from "../../peer/core/peer_core.ts";
 import type { Job, JobResult, PeerEffect, PeerEvent } from "../../peer/core/peer_state.ts";
-import { createCpuEngine } from "../../peer/engine/cpu.ts";
-import type { StageBuild } from "../../peer/engine/engine.ts";
 import { Holder } from "../../peer/holder.ts";
 import type { CoordinatorMessage, PeerMessage, StateFile } from "../../peer/wire/control.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
@@ -23,11 +21,14 @@ import { isSumOfLogged } from "./probe.ts";
 import { fallAsleep, thaw, wake } from "./sleep.ts";
 import { beatOf } from "./speeds.ts";
 import type { CoordinatorCrash, Observer, Sent, SimPeer, WorldOptions } from "./types.ts";
+import { orderText, settleTexts, writerOf } from "./writing.ts";
+import { createCpuBeside } from "../support/frozen_base.ts";
 
 /** Virtual milliseconds after which a run that has not finished counts as stuck. */
 const TIME_MAX = 600_000;
 /** Heartbeat and tick of the virtual shells, ms. */
 const BEAT_MS = 500;
+const FOR_CORES = ["view", "open", "commit", "snapshot", "adopt", "send-total", "state"];
 
 export class World {
   readonly peers = new Map<string, SimPeer>();
@@ -104,17 +105,16 @@ export class World {
   /** A new peer says hello; it is measured a little later. */
   join(): string {
     const id = `p${this.#joined++}`;
-    const { config, spec, corpus } = this.options;
+    const { config, spec, corpus, createEngine = createCpuBeside } = this.options;
     const fetchState = (step: number, file: StateFile) => {
       const bytes = this.process.file(step, file);
       return bytes ? Promise.resolve(bytes) : Promise.reject(new Error(`no state ${step}/${file.stage}`));
     };
-    const createCpu = (build: StageBuild) => Promise.resolve(createCpuEngine(build));
-    const createEngine = this.options.createEngine ?? createCpu;
     const holder = new Holder({ self: id, config, spec, corpus, createEngine, fetchState });
     const core = new PeerCore(id, config, spec);
     const fresh = { dead: false, mute: false, stalled: null, away: null, seen: null };
-    this.peers.set(id, { id, core, holder, ...fresh, snapshots: keepingOf(this.#hooks, id) });
+    const side = { snapshots: keepingOf(this.#hooks, id), writer: writerOf(this.#hooks, id) };
+    this.peers.set(id, { id, core, holder, ...fresh, ...side });
     this.clock.after(this.random() * 50, () => this.#greet(id));
     return id;
   }
@@ -151,8 +151,7 @@ export class World {
 
   /** SIGSTOP now, SIGCONT later: what reaches the peer meanwhile is dealt with when it thaws. */
   freeze(id: string, ms: number): void {
-    const peer = this.peers.get(id);
-    if (fallAsleep(peer)) this.clock.after(ms, () => thaw(peer));
+    if (fallAsleep(this.peers.get(id))) this.clock.after(ms, () => thaw(this.peers.get(id)!));
   }
 
   /** What the contributor of a peer asks for. */
@@ -205,14 +204,15 @@ export class World {
     if (!this.process.up) return this.#greet(id); // It died of it, and whoever comes next has not heard of this peer.
     const peer = this.peers.get(id)!;
     peer.seen = { epoch: this.process.epoch, committed: 0 };
-    const { gpuOptimizer = false } = this.options;
-    this.#say(id, { type: "measured", blockMs: 5 + this.random() * 20, memoryBytes: 1e9, gpuOptimizer });
+    const able = { memoryBytes: 1e9, gpuOptimizer: this.options.gpuOptimizer ?? false, writes: true };
+    this.#say(id, { type: "measured", blockMs: 5 + this.random() * 20, ...able });
     this.#every(BEAT_MS, () => this.#beat(id), () => this.peers.get(id)!.dead);
   }
 
   #end(peer: SimPeer): void {
     peer.dead = true;
     peer.snapshots.close();
+    peer.writer.clear();
     peer.stalled = null;
     this.links.end(peer.id);
   }
@@ -264,9 +264,9 @@ export class World {
     const { seen } = peer;
     if (message.type === "view" && seen?.epoch !== epoch) peer.seen = { epoch, committed: 0 };
     else if (message.type === "commit" && seen) seen.committed = Math.max(seen.committed, message.step + 1);
-    const known = ["view", "open", "commit", "snapshot", "adopt", "send-total", "state"];
-    if (known.includes(message.type)) this.#feed(peer, message as PeerEvent);
+    if (FOR_CORES.includes(message.type)) this.#feed(peer, message as PeerEvent);
     if (isSnapshotOrder(message)) orderSnapshots(this.#hooks, peer, message);
+    if (message.type === "write") orderText(peer, message.order);
     // Whoever asked to leave may go; at the run's end all stay, to be looked at.
     if (message.type === "done" && this.coordinator.state.status !== "finished") return this.#end(peer);
     if (message.type !== "kicked") return;
@@ -314,6 +314,7 @@ export class World {
     if (job.job === "load" && job.source && !this.process.up) return this.#start(peer, job, KNOCK_MS);
     try {
       const result = await peer.holder.run(job);
+      await settleTexts(peer);
       if (!peer.dead) this.#onFinished(peer, job, result);
     } catch (error) {
       this.#refuse(peer, error as Error);
@@ -348,9 +349,10 @@ export class World {
 
   #onLink(id: string, other: string, open: boolean): void {
     const event = { type: "link" as const, peer: other, open, reason: open ? "" : "closed" };
+    const peer = this.peers.get(id)!;
     this.#wake(id, () => {
-      this.#feed(this.peers.get(id)!, event);
-      this.peers.get(id)!.snapshots.link(other, open);
+      this.#feed(peer, event);
+      for (const side of [peer.snapshots, peer.writer]) side.link(other, open);
     });
   }
 

@@ -3,9 +3,10 @@ import { factsOf } from "../../coordinator/export/facts.ts";
 import type { Piece } from "../../coordinator/export/pieces.ts";
 import { readPieces, totalBytes } from "../../coordinator/export/pieces.ts";
 import { type ExportPlan, type ExportRequest, planExport } from "../../coordinator/export/plan.ts";
-import { type CheckpointSource, openCheckpoint } from "../../coordinator/export/source.ts";
+import { openWeights } from "../../coordinator/export/merged.ts";
+import type { CheckpointSource } from "../../coordinator/export/source.ts";
 import { writeExport } from "../../coordinator/export/write.ts";
-import { stageFileName, writeCheckpoint } from "../../coordinator/store/checkpoints.ts";
+import { readTokenizer, stageFileName, writeCheckpoint } from "../../coordinator/store/checkpoints.ts";
 import { readConfig } from "../../peer/model/config.ts";
 import { specOf, splitLayers, stageLayout } from "../../peer/model/layout.ts";
 import { encodeState, initialState } from "../../peer/model/state_file.ts";
@@ -28,9 +29,11 @@ export const TINY_SHAPE = { n_layer: 2, n_head: 2, n_kv_head: 1, n_embd: 12, n_i
 /** An untrained model's checkpoint, cut in two; the norms are not all ones, as training would leave them. */
 export async function writeTiny(
   runDir: string,
-  { vocab = AWKWARD_VOCAB, step = 7, ...overrides }: Partial<RunConfig> & {
+  { vocab = AWKWARD_VOCAB, step = 7, tokenizerJson, ...overrides }: Partial<RunConfig> & {
     vocab?: string[];
     step?: number;
+    /** Text of a tokenizer.json; absent: characters. */
+    tokenizerJson?: string;
   } = {},
 ): Promise<string> {
   const config = readConfig({ ...TINY_SHAPE, ...overrides });
@@ -44,7 +47,20 @@ export async function writeTiny(
     }
     return { name: stageFileName(stage.index, stages.length), bytes: encodeState(state) };
   });
-  const manifest = { config, spec, vocab, stages, valLoss: 2.25, dataCursor: step, seed: config.seed };
+  const own = tokenizerJson === undefined ? {} : { tokenizer: "tokenizer.json" };
+  if (tokenizerJson !== undefined) {
+    files.push({ name: "tokenizer.json", bytes: new TextEncoder().encode(tokenizerJson) });
+  }
+  const manifest = {
+    config,
+    spec,
+    vocab,
+    stages,
+    valLoss: 2.25,
+    dataCursor: step,
+    seed: config.seed,
+    ...own,
+  };
   return await writeCheckpoint(runDir, { step, files, manifest });
 }
 
@@ -57,8 +73,9 @@ export function planOf(source: CheckpointSource, wish: Wish): ExportPlan {
 
 /** Exports a checkpoint to a path inside `folder`, which it returns. */
 export async function exportTo(folder: string, checkpoint: string, wish: Wish): Promise<string> {
-  using source = await openCheckpoint(checkpoint);
-  return await writeExport(planOf(source, wish), `${folder}/exported`);
+  using source = await openWeights(checkpoint, wish.format);
+  const tokenizer = await readTokenizer(checkpoint, source.manifest);
+  return await writeExport(planOf(source, { tokenizer, ...wish }), `${folder}/exported`);
 }
 
 export async function bytesOf(pieces: readonly Piece[]): Promise<Uint8Array> {

@@ -26,7 +26,7 @@ export async function readFolder(folder: string): Promise<Map<string, LoadedTens
   return tensors;
 }
 
-function readSafetensors(file: Uint8Array): Map<string, LoadedTensor> {
+export function readSafetensors(file: Uint8Array): Map<string, LoadedTensor> {
   const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
   const length = Number(view.getBigUint64(0, true));
   if (length % 8 !== 0) throw new Error("the header's length is no multiple of 8");

@@ -24,7 +24,10 @@ export interface HubSite extends AsyncDisposable {
   rows(): Promise<HubRun[]>;
 }
 
-export async function openHub(folder: string): Promise<HubSite> {
+export async function openHub(
+  folder: string,
+  more: Partial<Parameters<typeof startHub>[0]> = {},
+): Promise<HubSite> {
   await Deno.mkdir(join(folder, "web"), { recursive: true });
   await Deno.writeTextFile(join(folder, "web", "runs.html"), "<title>runs</title>");
   await Deno.writeTextFile(join(folder, "web", "index.html"), "<title>join</title>");
@@ -33,6 +36,7 @@ export async function openHub(folder: string): Promise<HubSite> {
     ...{ runsDir: join(folder, "runs"), host: "127.0.0.1", port: 0, operator: "the test" },
     ...{ webRoot: join(folder, "web"), onEvent: () => {} },
     onNote: (id, text) => notes.push(`${id}: ${text}`),
+    ...more,
   });
   const { origin, hash } = new URL(server.adminLink);
   const ask: HubSite["ask"] = (path, body, { method, token = hash.slice(1) } = {}) =>

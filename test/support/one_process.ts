@@ -1,7 +1,6 @@
 // The one-process reference run: the whole model as one stage, no peers, no frames, the same exact core. What every
 // distributed run with CPU kernels must equal bit for bit, whatever its stages, schedule and departures.
 import { FIRST_EXPONENT } from "../../coordinator/core/loss_scale.ts";
-import { createCpuEngine } from "../../peer/engine/cpu.ts";
 import { addInto } from "../../peer/exact/accumulate.ts";
 import { applyDelayed, basisOf, withDelay } from "../../peer/exact/delay.ts";
 import { applyTotal, passOver, totalNormSq } from "../../peer/exact/optimizer.ts";
@@ -14,6 +13,7 @@ import { learningRates } from "../../peer/model/schedule.ts";
 import type { StageEngine } from "../../peer/engine/engine.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
 import { isDelayed } from "../../peer/wire/view.ts";
+import { createCpuBeside } from "./frozen_base.ts";
 
 export interface Reference {
   state: StageState;
@@ -51,7 +51,8 @@ interface Segment {
 export async function trainOn({ config, spec, corpus, state, until, engine }: Segment): Promise<number[]> {
   const stage = wholeModel(spec);
   const codecs = { codecForward: config.codec_forward, codecBackward: config.codec_backward };
-  const used = engine ?? createCpuEngine({ spec, stage, batchSize: config.batch_size, slots: 1, ...codecs });
+  const build = { spec, stage, batchSize: config.batch_size, slots: 1, ...codecs };
+  const used = engine ?? await createCpuBeside(build);
   const rates = learningRates(config);
   const losses: number[] = [];
   let lossScale = FIRST_EXPONENT;

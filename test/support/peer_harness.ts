@@ -41,7 +41,7 @@ export function replicasOf(text: string): ReplicaPlan[] {
 }
 
 /** Frames that belong to a round; pieces of snapshots do not. */
-export type RoundKind = Exclude<FrameHeader["kind"], "snapshot" | "probe">;
+export type RoundKind = Exclude<FrameHeader["kind"], "snapshot" | "probe" | "text">;
 
 /** Stage 0 on a (0, 2) and b (1, 3), stage 1 on c (0, 2) and d (1, 3), and a shadow of stage 1 on e. */
 const HOLDERS = ["a:02 b:13", "c:02 d:13 e"];

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { createApp } from "../../coordinator/http/app.ts";
 import { Door } from "../../coordinator/http/door.ts";
 import { Sockets } from "../../coordinator/http/sockets.ts";
+import type { LiveTexts } from "../../coordinator/http/live_texts.ts";
 import type { TextService } from "../../coordinator/http/text_service.ts";
 import { Shell } from "../../coordinator/shell.ts";
 import { EventLog } from "../../coordinator/store/event_log.ts";
@@ -38,7 +39,13 @@ export interface Site extends AsyncDisposable {
   ask(path: string, options?: RequestInit & { token?: string; peer?: string }): Promise<Response>;
 }
 
-export async function openSite(more: { texts?: TextService; publicText?: boolean } = {}): Promise<Site> {
+export interface SiteParts {
+  texts?: TextService;
+  publicText?: boolean;
+  live?(shell: Shell): LiveTexts;
+}
+
+export async function openSite({ live, ...more }: SiteParts = {}): Promise<Site> {
   const folder = await Deno.makeTempDir({ prefix: "shoal-app-" });
   const webRoot = join(folder, "dist");
   for (const [name, text] of Object.entries(FILES)) await write(join(folder, name), text);
@@ -55,6 +62,7 @@ export async function openSite(more: { texts?: TextService; publicText?: boolean
   const app = createApp({
     ...about,
     ...more,
+    ...(live === undefined ? {} : { live: live(shell) }),
     shell,
     sockets,
     door,

@@ -6,11 +6,14 @@ import { readConfig } from "../../peer/model/config.ts";
 import { specOf, splitLayers, wholeModel } from "../../peer/model/layout.ts";
 import { decodeSafetensors } from "../../peer/model/safetensors.ts";
 import { encodeState, mergeStates } from "../../peer/model/state_file.ts";
+import { corpusOf } from "../../peer/model/data.ts";
 import { charTokenizer } from "../../peer/model/tokenizer.ts";
 import { assert } from "../../peer/wire/errors.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
 import { stageFileName, writeCheckpoint } from "../../coordinator/store/checkpoints.ts";
 import { loadCorpus } from "../../coordinator/store/corpus.ts";
+import { newTokenizer } from "../../coordinator/corpora/tokenizer.ts";
+import { tokenizerOf } from "../../coordinator/store/text_tokenizer.ts";
 import { stageForward, stageShape, viewParams } from "../../shaders/reference/stage.ts";
 import { runOneProcess } from "./one_process.ts";
 
@@ -21,11 +24,15 @@ const SHAPE = {
 };
 /** The book's beginning is enough for a model that small, and keeps its vocabulary under a hundred characters. */
 const TEXT_CHARS = 80_000;
+/** Cutting a text into pairs takes a hundred times longer than into characters. */
+const TEXT_CHARS_PAIRS = 20_000;
 
 export interface TrainedModel {
   config: RunConfig;
   spec: ModelSpec;
   vocab: string[];
+  /** Text of the tokenizer.json that cuts the text; null: characters. */
+  tokenizer: string | null;
   state: StageState;
   /** Mean training loss of each step. */
   losses: number[];
@@ -37,27 +44,47 @@ export interface TrainedModel {
   greedy(prompt: string, count: number): string;
 }
 
-export async function trainSmallModel(overrides: Partial<RunConfig> = {}): Promise<TrainedModel> {
+/** @param json Text of a tokenizer.json that cuts the text; default: characters. */
+export async function trainSmallModel(
+  overrides: Partial<RunConfig> = {},
+  json: string | null = null,
+): Promise<TrainedModel> {
   const config = readConfig({ ...SHAPE, ...overrides });
   const corpus = await loadCorpus("moby-dick");
-  const text = corpus.decode(corpus.tokens.subarray(0, TEXT_CHARS));
-  const tokenizer = charTokenizer(text);
-  const spec = specOf(config, tokenizer.vocab.length);
-  const { state, losses } = await runOneProcess(config, spec, tokenizer.encode(text));
+  const text = corpus.decode(corpus.tokens.subarray(0, json === null ? TEXT_CHARS : TEXT_CHARS_PAIRS));
+  const tokenizer = json === null ? characters(text) : pieces(json, config.vocab_multiple);
+  const { vocab, encode, decode } = tokenizer;
+  const spec = specOf(config, vocab.length);
+  const { state, losses } = await runOneProcess(config, spec, corpusOf(encode(text), vocab.length));
   return {
-    ...{ config, spec, vocab: tokenizer.vocab, state, losses },
-    encode: (text) => [...tokenizer.encode(text)],
-    decode: (tokens) => tokenizer.decode(tokens),
+    ...{ config, spec, vocab, encode, decode, state, losses, tokenizer: json },
     logits: (tokens) => logitsOf(spec, state.params, tokens),
     greedy(prompt, count) {
       const options = { count, temperature: 0, topK: 0, seed: 1 };
-      const written = createSampler(spec, state.params).generate([...tokenizer.encode(prompt)], options);
-      return tokenizer.decode(written);
+      return decode(createSampler(spec, state.params).generate(encode(prompt), options));
     },
   };
 }
 
-function logitsOf(spec: ModelSpec, params: Float32Array, tokens: readonly number[]): number[][] {
+type Cutter = Pick<TrainedModel, "vocab" | "encode" | "decode">;
+
+function characters(text: string): Cutter {
+  const { vocab, encode, decode } = charTokenizer(text);
+  return { vocab, decode, encode: (text) => [...encode(text)] };
+}
+
+function pieces(json: string, multiple: number): Cutter {
+  const { tokenizer: { vocab } } = newTokenizer({ label: "test", json }, multiple);
+  const { encodePrompt: encode, decode } = tokenizerOf({ vocab }, json);
+  return { vocab, encode, decode };
+}
+
+/** Logits [n][V] after each of n tokens, in double precision throughout. @param params Of the whole model. */
+export function logitsOf(
+  spec: ModelSpec,
+  params: Float32Array | Float64Array,
+  tokens: readonly number[],
+): number[][] {
   const stage = wholeModel(spec), V = spec.vocab_size;
   assert(tokens.length <= spec.block_size, "the tokens fit the model's window");
   // Later tokens cannot be seen by earlier ones, so the window may be filled up with anything.
@@ -78,8 +105,12 @@ export async function writeTrained(runDir: string, model: TrainedModel): Promise
     assert(part.ok, "a stage of the state");
     return { name: stageFileName(stage.index, stages.length), bytes: encodeState(part.value) };
   });
+  const own = model.tokenizer === null ? {} : { tokenizer: "tokenizer.json" };
+  if (model.tokenizer !== null) {
+    files.push({ name: "tokenizer.json", bytes: new TextEncoder().encode(model.tokenizer) });
+  }
   const manifest = {
-    ...{ config, spec, vocab, stages, valLoss: 2.5 },
+    ...{ config, spec, vocab, stages, valLoss: 2.5, ...own },
     ...{ dataCursor: state.step, seed: config.seed },
   };
   return await writeCheckpoint(runDir, { step: state.step, files, manifest });
