@@ -27,6 +27,7 @@ const PICTURES: readonly [file: string, schedule: string, setting: Setting][] = 
   ["dualpipe", "dualpipe", EQUAL],
   ["2bw", "2bw, asynchronous", EQUAL],
   ["dynamic", "dynamic", EQUAL],
+  ["dynamic-mirrored", "dynamic, mirrored", EQUAL],
   ["1f1b-far", "1f1b", FAR],
   ["dynamic-far", "dynamic", FAR],
 ];

@@ -33,7 +33,7 @@ export interface Case {
   name: string;
   schedule: ScheduleId;
   fused: boolean;
-  /** Each peer holds two stages of half the layers. */
+  /** Each peer holds two stages, in the placement that the planner finds the quickest. */
   looped?: boolean;
 }
 
@@ -42,7 +42,7 @@ const TEXTBOOK: Case = { name: "1f1b-fused", schedule: "1f1b", fused: true };
 const LOOPED: Case = { name: "dynamic-looped", schedule: "dynamic", fused: false, looped: true };
 
 /**
- * Every schedule that peers know; the dynamic order with two stages a peer, as the looped schedules have; and the textbook's 1F1B,
+ * Every schedule that peers know; the dynamic order with two stages a peer, as looped and mirrored schedules have; and the textbook's 1F1B,
  * whose gradient leaves only when B and W are done.
  */
 export const CASES: readonly Case[] = [

@@ -1,6 +1,7 @@
 // Starts a coordinator: corpus, store, core, HTTP server. Library entry for the command line, the demo and tests; prints
 // nothing itself. The links it returns carry the tokens in the fragment, which browsers do not send.
 import { join } from "node:path";
+import type { SampleAnswer } from "./cli/sample_worker.ts";
 import { createApp } from "./http/app.ts";
 import { baseList, type OpenBase } from "./http/base.ts";
 import { Door } from "./http/door.ts";
@@ -302,7 +303,8 @@ async function sampleText({ files, spec, corpus, config, runDir, signal }: Sampl
       limit.addEventListener("abort", () => reject(new Error("it took too long or was cancelled")), {
         once: true,
       });
-      worker.onmessage = (event: MessageEvent<number[]>) => resolve(corpus.decode(event.data));
+      worker.onmessage = ({ data }: MessageEvent<SampleAnswer>) =>
+        typeof data === "string" ? reject(new Error(data)) : resolve(corpus.decode(data));
       worker.onerror = (event) => {
         event.preventDefault();
         reject(new Error(event.message));

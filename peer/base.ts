@@ -5,6 +5,7 @@ import { fromHalf } from "./codec/f16.ts";
 import type { StageBuild } from "./engine/engine.ts";
 import { type StageBase, stageBase } from "./engine/lora.ts";
 import { baseSpec, stageLayout, type TensorLayout } from "./model/layout.ts";
+import { turn } from "./model/hf_gpt2.ts";
 import { loraTargets } from "./model/lora.ts";
 import { baseText, checkBase, mergeRanges } from "./model/lora_base.ts";
 import {
@@ -39,13 +40,21 @@ export class PeerBase {
   /** Values that are here already, as views of what engines hold. */
   readonly #known = new Map<string, Float32Array>();
   #sourceWorks = true;
+  /** One stage after the other, so that nothing is fetched for two at once. */
+  #last: Promise<unknown> = Promise.resolve();
 
   constructor(options: BaseOptions) {
     this.#options = options;
   }
 
   /** The base of one stage. @throws {ShoalError} bad-state if it cannot be had, or is not what the run names */
-  async stage(build: Pick<StageBuild, "spec" | "stage">): Promise<StageBase> {
+  stage(build: Pick<StageBuild, "spec" | "stage">): Promise<StageBase> {
+    const next = this.#last.then(() => this.#stage(build));
+    this.#last = next.catch(() => {});
+    return next;
+  }
+
+  async #stage(build: Pick<StageBuild, "spec" | "stage">): Promise<StageBase> {
     const layout = stageLayout(baseSpec(build.spec), build.stage);
     const weights = new Float32Array(layout.size);
     const missing: TensorLayout[] = [];
@@ -111,7 +120,7 @@ export class PeerBase {
 
   async #fromSource(
     { urls, tensors }: NonNullable<BaseList["source"]>,
-    wanted: ReadonlyMap<string, unknown>,
+    wanted: ReadonlyMap<string, TensorLayout>,
     put: (name: string, values: Float32Array) => void,
   ): Promise<void> {
     for (const [file, url] of urls.entries()) {
@@ -122,7 +131,10 @@ export class PeerBase {
           signal: AbortSignal.timeout(SOURCE_MS),
         });
         const bytes = await this.#body(response, end - begin);
-        for (const part of parts) put(part.name, await verified(bytes, begin, part));
+        for (const part of parts) {
+          const values = await verified(bytes, begin, part);
+          put(part.name, ours(part, values, wanted.get(part.name)!.size));
+        }
       }
     }
   }
@@ -157,6 +169,13 @@ export class PeerBase {
   }
 }
 
+/** A tensor's values in our order; what lies turned elsewhere is turned back. */
+function ours({ turned }: SourceTensor, values: Float32Array, size: number): Float32Array {
+  if (turned === undefined) return values;
+  const { into, out, part } = turned;
+  return turn(values, into, out).subarray(part * size, (part + 1) * size);
+}
+
 function rangeOf(begin: number, end: number): Record<string, string> {
   return { range: `bytes=${begin}-${end - 1}` };
 }
@@ -182,8 +201,8 @@ async function verified(
     dtype: BaseDtype;
   },
 ): Promise<Float32Array> {
-  // A copy, because values must begin at a multiple of their size.
-  const own = bytes.slice(begin - at, end - at);
+  // A copy where other tensors lie around it, because values must begin at a multiple of their size.
+  const own = end - begin === bytes.byteLength ? bytes : bytes.slice(begin - at, end - at);
   const found = await digestOf(own);
   if (found !== sha256) throw bad(`tensor ${name} has hash ${found}, expected ${sha256}`);
   const values = DECODERS[dtype](own);

@@ -4,11 +4,13 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { type BaseOptions, PeerBase } from "./base.ts";
 import { toHalf } from "./codec/f16.ts";
+import { createCpuEngine } from "./engine/cpu.ts";
 import { baseSpec, specOf, splitLayers, stageLayout } from "./model/layout.ts";
 import { loraTargets } from "./model/lora.ts";
 import { baseTensors, baseText } from "./model/lora_base.ts";
 import { readConfig } from "./model/config.ts";
-import type { BaseDtype, BaseList, SourceTensor } from "./wire/base.ts";
+import { Requests, sourcesOf } from "./requests.ts";
+import type { BaseDtype, BaseList, SourceTensor, Turned } from "./wire/base.ts";
 import { ShoalError } from "./wire/errors.ts";
 
 const SHAPE = { n_layer: 3, n_head: 2, n_kv_head: 1, n_embd: 8, n_inner: 12, block_size: 4 };
@@ -167,6 +169,32 @@ for (const dtype of ["F32", "F16", "BF16"] as const) {
   });
 }
 
+Deno.test("base: matrices that lie turned elsewhere, two in one, are turned back, and what holds two is fetched once", async () => {
+  const world = worldOf("F16");
+  const { tensors } = world.list.source!;
+  for (const layer of [0, 1, 2]) {
+    const names = ["k", "v"].map((letter) => `model.layers.${layer}.self_attn.${letter}_proj.weight`);
+    const [rows, cols] = world.list.tensors.find(({ name }) => name === names[0])!.shape as [number, number];
+    const ours = names.map((name) => world.values.get(name)!);
+    // [in, out of both]: row i has column i of the one, then of the other.
+    const stored = Array.from({ length: cols * 2 * rows }, (_, at) => {
+      const [i, o] = [Math.floor(at / (2 * rows)), at % (2 * rows)];
+      return ours[Math.floor(o / rows)]![(o % rows) * cols + i]!;
+    });
+    const places = names.map((name) => tensors.find((it) => it.name === name)!);
+    const { begin } = places[0]!;
+    world.elsewhere.set(bytesOf(stored, "F16"), begin);
+    const range = { begin, end: places[1]!.end, sha256: sha256(bytesOf(stored, "F16")) };
+    places.forEach((place, part) =>
+      Object.assign(place, { ...range, turned: { into: cols, out: 2 * rows, part } })
+    );
+  }
+  const [, middle] = stagesOf(world, [1, 1, 1]);
+  await assertStage(world, new PeerBase(world.options), middle!);
+  assert.equal(world.asked.length, 1, world.asked.join());
+  assert.deepEqual(world.notes, []);
+});
+
 Deno.test("base: the other place lacks some, or fails in any way: the coordinator has it, and is asked from then on", async () => {
   const ways: [string, (world: World) => void, RegExp | null][] = [
     ["some only", (world) => world.list.source!.tensors.splice(2, 4), null],
@@ -269,6 +297,9 @@ Deno.test("base: another place must be encrypted or this computer, and have the 
     [/elsewhere is no tensor/, (world) => void (world.list.source!.tensors[0]!.file = 1)],
     [/elsewhere is no tensor/, (world) => void (world.list.source!.tensors[0]!.name = "model.other")],
     [/elsewhere is no tensor/, (world) => void (world.list.source!.tensors[3]!.end += 2)],
+    [/elsewhere is no tensor/, (world) => turnedBy(world, { into: 8, out: 8, part: 1 })],
+    [/elsewhere is no tensor/, (world) => turnedBy(world, { into: 4, out: 16, part: 0 })],
+    [/part/, (world) => turnedBy(world, { into: 8, out: 8, part: 9 })],
     [/one name/, (world) => void (world.list.source!.tensors[0]!.name = world.list.source!.tensors[1]!.name)],
   ];
   for (const [wanted, spoil] of cases) {
@@ -277,6 +308,11 @@ Deno.test("base: another place must be encrypted or this computer, and have the 
     await refused(new PeerBase(world.options), stage, wanted);
   }
 });
+
+/** Of the first matrix of queries, [8, 8]. */
+function turnedBy(world: World, turned: Turned): void {
+  world.list.source!.tensors.find(({ name }) => name.endsWith("q_proj.weight"))!.turned = turned;
+}
 
 Deno.test("base: a list that could not be had is asked for again", async () => {
   const world = worldOf();
@@ -288,4 +324,47 @@ Deno.test("base: a list that could not be had is asked for again", async () => {
   await assert.rejects(base.stage({ spec: world.options.spec, stage }), /away/);
   fails = false;
   await assertStage(world, base, stage);
+});
+
+Deno.test("base: two who need a stage at once fetch it once", async () => {
+  const world = worldOf();
+  const base = new PeerBase(world.options);
+  const stage = stagesOf(world, [1, 1, 1])[1]!;
+  await Promise.all([assertStage(world, base, stage), assertStage(world, base, stage)]);
+  assert.equal(world.asked.length, 1);
+});
+
+Deno.test("base: a learner's part comes with its state, so that its engine waits for nothing", async () => {
+  const world = worldOf();
+  const { spec } = world.options;
+  const stage = stagesOf(world, [1, 1, 1])[1]!;
+  const asked: string[] = [];
+  const server = Deno.serve({ hostname: "127.0.0.1", port: 0, onListen: () => {} }, async (request) => {
+    const { pathname } = new URL(request.url);
+    asked.push(`${pathname} ${request.headers.get("x-shoal-ticket")}`);
+    if (pathname.startsWith("/api/state/")) return new Response("the state");
+    const headers = { range: request.headers.get("range") ?? "" };
+    return await world.options.fetch(pathname, { headers });
+  });
+  try {
+    const requests = new Requests({
+      ...{ origin: `http://127.0.0.1:${server.addr.port}`, token: "t", over: () => false },
+      ...{ identity: () => ({ peer: "a", ticket: "secret" }), back: () => Promise.resolve(false) },
+    });
+    const sources = sourcesOf(requests, spec, (build) => Promise.resolve(createCpuEngine(build)));
+    const bytes = await sources.learn(3, { ...stage, stage: stage.index, hash: "h", bytes: 9 });
+    assert.equal(new TextDecoder().decode(bytes), "the state");
+    assert.deepEqual(asked.toSorted(), [
+      "/api/base secret",
+      "/api/base/file secret",
+      "/api/state/3/1/h secret",
+    ]);
+    const codecs = { codecForward: "raw32", codecBackward: "raw32" } as const;
+    const engine = await sources.createEngine({ spec, stage, batchSize: 1, slots: 1, ...codecs });
+    assert.match(engine.name, /^cpu .*LoRA of rank 2$/);
+    assert.equal(asked.length, 3);
+    engine.destroy();
+  } finally {
+    await server.shutdown();
+  }
 });

@@ -41,6 +41,7 @@ import {
   tiedSize,
 } from "./held_sums.ts";
 import { adoptInstance, buildOf, type HolderOptions, instanceKey, loadInstance } from "./load.ts";
+import { isHere } from "./model/data.ts";
 import { EMBEDDING_NAME, findTensor } from "./model/layout.ts";
 import { learningRates } from "./model/schedule.ts";
 import { DELAYED_BYTES_PER_PARAM, EXACT_BYTES_PER_PARAM } from "./model/stage_memory.ts";
@@ -216,6 +217,12 @@ export class Holder {
   /** The exact states held, for checks and displays; not to be changed. */
   states(): StageState[] {
     return [...this.#held.values()].map((held) => held.state);
+  }
+
+  /** Milliseconds of the last job that went by until the corpus' tokens had come. */
+  takeWaitMs(): number {
+    const { corpus } = this.#options;
+    return isHere(corpus) ? 0 : corpus.takeWaitMs();
   }
 
   /** Everything held of each stage, for checks; not to be changed. */

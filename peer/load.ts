@@ -25,6 +25,8 @@ export interface HolderOptions {
   corpus: Corpus | TokenSource;
   createEngine(build: StageBuild): Promise<StageEngine>;
   fetchState(step: number, file: StateFile): Promise<Uint8Array>;
+  /** What a stage's engine will need of elsewhere is fetched now, for a holder that may have to compute at once later. */
+  prefetch?(stage: StageSpec): Promise<void>;
   /** Told which stages are held, whenever that has changed. */
   onHeld?(stages: readonly StagePlan[]): void;
 }
@@ -126,6 +128,8 @@ export async function loadInstance(options: HolderOptions, request: LoadRequest)
     Object.assign(held, { engine: request.reuse?.engine ?? null, odd: request.reuse?.odd ?? null });
     const create = (build: StageBuild) => options.createEngine(build);
     await buildEngines(held, buildOf(options, plan, view), { delayed, create });
+  } else {
+    await options.prefetch?.(stageOf(plan));
   }
   const optimizer = plan.optimizer === "gpu" ? held.engine?.optimizer : undefined;
   if (optimizer === undefined) {

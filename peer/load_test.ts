@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { readConfig } from "./model/config.ts";
 import { specOf } from "./model/layout.ts";
-import { buildOf, type HolderOptions, instanceKey } from "./load.ts";
+import { createCpuEngine } from "./engine/cpu.ts";
+import { buildOf, type HolderOptions, instanceKey, loadInstance } from "./load.ts";
 import type { BoundaryCodecs, StagePlan, View } from "./wire/run.ts";
 
 const config = readConfig({ batch_size: 3 });
@@ -56,4 +57,20 @@ Deno.test("load: an engine is kept only for the same layers, slots, codecs, reco
     instanceKey(plan, view, "b"),
   ];
   assert.equal(new Set([key, ...others]).size, others.length + 1);
+});
+
+Deno.test("load: a shadow has what its engine will need before it has an engine", async () => {
+  const fetched: number[] = [], made: number[] = [];
+  const own: HolderOptions = {
+    ...options,
+    prefetch: (stage) => Promise.resolve(void fetched.push(stage.index)),
+    createEngine: (build) =>
+      Promise.resolve(createCpuEngine(build)).finally(() => made.push(build.stage.index)),
+  };
+  const request = { plan, view, source: null, reuse: null, before: null };
+  const shadow = await loadInstance({ ...own, self: "b" }, request);
+  assert.deepEqual([shadow.engine, fetched, made], [null, [1], []]);
+  const held = await loadInstance(own, request);
+  assert.deepEqual([fetched, made], [[1], [1]]);
+  held.engine!.destroy();
 });

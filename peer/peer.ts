@@ -197,6 +197,7 @@ export class Peer {
       bytesDown: links.reduce((sum, link) => sum + link.bytesDown, 0),
       links: { direct: links.length - relayed, relayed, ...(why === undefined ? {} : { why }) },
       ...(held === null ? {} : { held }),
+      ...(facts?.writes === true ? { writes: true } : {}),
       ...(this.#code === "" ? {} : { code: this.#code }),
       losses: [...this.#losses.values()].sort((a, b) => a.step - b.step),
       sample: group?.sample ?? null,

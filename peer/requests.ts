@@ -9,7 +9,7 @@ import { mergeLora } from "./model/lora.ts";
 import { TokenPages } from "./token_pages.ts";
 import type { AnnouncedCorpus, StateFile, Welcome } from "./wire/control.ts";
 import { assert, ShoalError } from "./wire/errors.ts";
-import type { ModelSpec } from "./wire/run.ts";
+import type { ModelSpec, StageSpec } from "./wire/run.ts";
 import type { WeightsOf } from "./writer.ts";
 
 /** Uploads of a snapshot are tried again this often; a departure meanwhile costs steps, not correctness. */
@@ -18,6 +18,8 @@ const UPLOAD_TRIES = 3;
 const FETCH_TRIES = 3;
 /** A request may fail a moment before the socket is seen to close. */
 const NOTICE_MS = 250;
+/** What stands before the coordinator answers so while that is away. */
+const AWAY: readonly number[] = [502, 503, 504];
 /** Characters of a refusal that are passed on. */
 const PROBLEM_CHARS_MAX = 200;
 
@@ -48,7 +50,12 @@ export class Requests {
     headers.set("authorization", `Bearer ${token}`);
     headers.set("x-shoal-peer", identity()?.peer ?? "");
     headers.set("x-shoal-ticket", identity()?.ticket ?? "");
-    const response = await this.#patiently(() => fetch(origin + path, { ...init, headers }));
+    const response = await this.#patiently(async () => {
+      const answer = await fetch(origin + path, { ...init, headers });
+      if (!AWAY.includes(answer.status)) return answer;
+      await answer.body?.cancel();
+      throw new ShoalError("offline", `${path} answered ${answer.status}: the coordinator is away`);
+    });
     if (response.ok) return response;
     const problem = (await response.text()).slice(0, PROBLEM_CHARS_MAX);
     throw new ShoalError("bad-state", `${path} answered ${response.status}: ${problem}`);
@@ -56,21 +63,6 @@ export class Requests {
 
   async state(step: number, { stage, hash }: Pick<StateFile, "stage" | "hash">): Promise<Uint8Array> {
     return new Uint8Array(await this.read(await this.fetch(`/api/state/${step}/${stage}/${hash}`)));
-  }
-
-  /** Bytes of what lies there, from the first to before the second. @throws {ShoalError} bad-state */
-  async range(
-    path: string,
-    { begin, end }: { begin: number; end: number },
-  ): Promise<Uint8Array<ArrayBuffer>> {
-    const response = await this.fetch(path, { headers: { range: `bytes=${begin}-${end - 1}` } });
-    const said = response.headers.get("content-range") ?? "";
-    if (response.status === 206 && said.startsWith(`bytes ${begin}-${end - 1}/`)) {
-      return new Uint8Array(await this.read(response));
-    }
-    await response.body?.cancel();
-    const remedy = "let what stands before the coordinator pass byte ranges on";
-    throw new ShoalError("bad-state", `${path} answered with another part than was asked for; ${remedy}`);
   }
 
   /** The body of an answer. */
@@ -110,21 +102,32 @@ export class Requests {
   }
 }
 
+export interface Sources extends Pick<HolderOptions, "createEngine" | "fetchState" | "prefetch" | "onHeld"> {
+  /** A learner's state, and what its engine will need: fetched while the peer's other stages go on. */
+  learn: HolderOptions["fetchState"];
+  weightsOf?: WeightsOf;
+}
+
 /** Where a holder gets states, and what its engines stand beside: with adapters the base of its stages, and no more of it. */
 export function sourcesOf(
   requests: Requests,
   spec: ModelSpec,
   createEngine: CreateEngine,
-): Pick<HolderOptions, "createEngine" | "fetchState" | "onHeld"> & { weightsOf?: WeightsOf } {
+): Sources {
   const fetchState: HolderOptions["fetchState"] = (step, file) => requests.state(step, file);
-  if (spec.lora === undefined) return { createEngine, fetchState };
+  if (spec.lora === undefined) return { createEngine, fetchState, learn: fetchState };
   const base = new PeerBase({
     spec,
     fetch: (path, init) => requests.fetch(path, init),
     read: (response) => requests.read(response),
   });
+  const prefetch = async (stage: StageSpec) => void await base.stage({ spec, stage });
   return {
-    fetchState,
+    ...{ fetchState, prefetch },
+    learn: async (step, file) => {
+      const [bytes] = await Promise.all([fetchState(step, file), prefetch({ ...file, index: file.stage })]);
+      return bytes;
+    },
     createEngine: withLora(createEngine, (build) => base.stage(build)),
     onHeld: (stages) => base.keep(stages),
     weightsOf: async (stage, adapters) => {
@@ -154,7 +157,11 @@ export async function fetchCorpus(
       if (await sha256(bytes) === pages.hash) return new Uint8Array(bytes);
       throw new ShoalError("bad-corpus", "the hashes of the corpus arrived damaged; reload to try again");
     },
-    fetch: (begin, end) => requests.range("/api/corpus", { begin, end }),
+    fetch: async (numbers) => {
+      return new Uint8Array(
+        await requests.read(await requests.fetch(`/api/corpus/pages/${numbers.join(",")}`)),
+      );
+    },
   });
 }
 

@@ -10,7 +10,7 @@ import { asLimited, isWork } from "./limits.ts";
 import { measurePeer } from "./measure.ts";
 import type { RelayingLinkHost } from "./net/host.ts";
 import { isOutOfMemory } from "./out_of_memory.ts";
-import { fetchCorpus, Requests, sourcesOf } from "./requests.ts";
+import { fetchCorpus, Requests, type Sources, sourcesOf } from "./requests.ts";
 import { CoordinatorLine, staleness } from "./reconnect.ts";
 import type { SessionEnd, SessionFacts, SessionOptions } from "./session_facts.ts";
 import { SessionMeasures } from "./session_measures.ts";
@@ -33,7 +33,7 @@ export type { SessionEnd, SessionOptions } from "./session_facts.ts";
 export class Session {
   readonly facts: SessionFacts = {
     ...{ step: "joining", peer: null, welcome: null, group: null, hidden: false, paused: false },
-    ...{ leaving: false, ownStepMs: 0, links: {}, away: null, seen: null },
+    ...{ leaving: false, ownStepMs: 0, writes: false, links: {}, away: null, seen: null },
   };
   core: PeerCore | null = null;
   holder: Holder | null = null;
@@ -46,6 +46,7 @@ export class Session {
   #early: CoordinatorMessage[] = [];
   #timers: ReturnType<typeof setInterval>[] = [];
   readonly #requests: Requests;
+  #sources: Sources | null = null;
   #stepBusyMs = 0;
   #recoveryBytes = 0;
   readonly #measures = new SessionMeasures();
@@ -204,16 +205,14 @@ export class Session {
     const { createEngine, gate } = this.#options;
     const measured = asLimited(await measurePeer(createEngine, config, spec), gate);
     if (this.#over) return;
-    const sources = sourcesOf(this.#requests, spec, createEngine);
+    const sources = this.#sources = sourcesOf(this.#requests, spec, createEngine);
     this.holder = new Holder({ self: welcome.peer, config, spec, corpus, ...sources });
     this.core = new PeerCore(welcome.peer, config, spec);
     const host = this.#host = this.#openHost(welcome.peer);
     this.#side = new Sidelines({
       ...{ welcome, session: this.#options, host, say: (message) => this.say(message) },
       upload: (job, file) => this.#requests.upload(job, file),
-      mayWork: () => !this.facts.paused && !this.facts.leaving,
-      busy: () => this.#busy,
-      ...{ holder: this.holder, weightsOf: sources.weightsOf },
+      ...{ facts: this.facts, busy: () => this.#busy, holder: this.holder, weightsOf: sources.weightsOf },
       afterJobs: (run) => void (this.#working = this.#working.then(run)),
     });
     this.facts.step = "joined";
@@ -322,7 +321,7 @@ export class Session {
     const { do: _, ...which } = wanted;
     let problem: string | null = null;
     try {
-      const bytes = await this.#requests.state(wanted.step, wanted.file);
+      const bytes = await this.#sources!.learn(wanted.step, wanted.file);
       this.holder?.offer(wanted.stage, bytes);
     } catch (error) {
       problem = messageOf(error);
@@ -357,12 +356,14 @@ export class Session {
     this.#busy = true;
     try {
       const { file, ...result } = await this.holder!.run(job);
-      const busyMs = performance.now() - begun;
+      // Waiting for a page of the text is no work, and must not make plans believe in a slow computer.
+      const worked = begun + this.holder!.takeWaitMs(), busyMs = performance.now() - worked;
       if (isWork(job)) gate?.after(busyMs);
       // Rests count: whoever plans needs to know what this peer really takes.
       const stretch = 1 / (gate?.duty ?? 1);
       this.#stepBusyMs += busyMs * stretch;
-      this.#measures.ran(job, { due, begun, ended: begun + busyMs, stretch }, this.holder!.instances());
+      const span = { due, begun: worked, ended: worked + busyMs, stretch };
+      this.#measures.ran(job, span, this.holder!.instances());
       if (file !== undefined && job.job === "export") this.#exported(job, file);
       await this.#side!.settle();
       this.#feed({ type: "finished", job, result });
@@ -381,8 +382,7 @@ export class Session {
     void this.#host?.stats().then((links) => {
       this.facts.links = links;
       this.#measures.observeLinks(links);
-      this.#side?.snapshots.measure(links);
-      this.#side?.writer.tick();
+      this.#side?.tick(links);
     });
     const { facts, core, holder } = this;
     const desk = this.#side?.snapshots.desk ?? null;

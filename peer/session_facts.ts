@@ -52,6 +52,8 @@ export interface SessionFacts {
   paused: boolean;
   leaving: boolean;
   ownStepMs: number;
+  /** It helps to write a text. */
+  writes: boolean;
   links: Record<string, LinkStats>;
   /** Set while the coordinator does not answer and the session goes on without it. */
   away: { retryMs: number } | null;

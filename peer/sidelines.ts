@@ -1,9 +1,9 @@
 // What a peer does beside the training itself: keeps snapshots, measures links, writes texts. Hands each of them its messages, its
 // frames and its links. Not the protocol of any of them. What must stay true: none of them may end the session.
 import type { Holder } from "./holder.ts";
-import type { LinkHost } from "./net/link.ts";
+import type { LinkHost, LinkStats } from "./net/link.ts";
 import { Prober } from "./prober.ts";
-import type { SessionOptions } from "./session_facts.ts";
+import type { SessionFacts, SessionOptions } from "./session_facts.ts";
 import { PeerSnapshots, type PeerSnapshotsOptions } from "./snapshots.ts";
 import type { CoordinatorMessage, PeerMessage, Welcome } from "./wire/control.ts";
 import type { FrameHeader } from "./wire/frame.ts";
@@ -19,8 +19,9 @@ export interface SidelinesOptions {
   host: Pick<LinkHost, "connect" | "send" | "stats">;
   say(message: PeerMessage): void;
   upload: PeerSnapshotsOptions["upload"];
-  /** False while its owner wants it to do nothing. */
-  mayWork(): boolean;
+  /** What its owner wants now. */
+  facts: Pick<SessionFacts, "paused" | "leaving" | "writes">;
+  /** A job is being done. */
   busy(): boolean;
   holder: Pick<Holder, "instances" | "memoryBytes">;
   weightsOf: WeightsOf | undefined;
@@ -35,10 +36,11 @@ export class Sidelines {
   readonly #o: SidelinesOptions;
 
   constructor(options: SidelinesOptions) {
-    const { welcome, session, host, say, upload, mayWork, busy, holder, weightsOf } = options;
+    const { welcome, session, host, say, upload, facts, busy, holder, weightsOf } = options;
     const { peer: self, incarnation, config: { iceServers }, spec } = welcome;
     const { memoryBytes, gate, states = null } = session;
     this.#o = options;
+    const mayWork = () => !facts.paused && !facts.leaving;
     const about = { self, incarnation, iceServers, host, say };
     this.prober = new Prober({ ...about, mayProbe: mayWork });
     this.snapshots = new PeerSnapshots({ welcome, memoryBytes, states, host, say, upload });
@@ -65,6 +67,13 @@ export class Sidelines {
   link(peer: string, open: boolean): void {
     this.snapshots.link(peer, open);
     this.writer.link(peer, open);
+  }
+
+  /** Now and then, with the newest counters of all links. */
+  tick(links: Record<string, LinkStats>): void {
+    this.snapshots.measure(links);
+    this.writer.tick();
+    this.#o.facts.writes = this.writer.active;
   }
 
   needs(peer: string): boolean {

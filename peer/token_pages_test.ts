@@ -13,16 +13,16 @@ interface Served {
   pages: TokenPages;
   bytes: Uint8Array<ArrayBuffer>;
   /** What was asked for. */
-  asked: [number, number][];
+  asked: number[][];
   /** Spoils an answer; the argument counts them. */
-  spoil: { with: ((count: number, bytes: Uint8Array) => Uint8Array) | null };
+  spoil: { with: ((count: number, bytes: Uint8Array) => Uint8Array) | null; fails: number };
   /** Answers wait for it. */
   gate: { open: Promise<void> };
 }
 
 function serve(size: number, { width = 1 as BytesPerToken, cacheBytes = 1 << 20 } = {}): Served {
   const bytes = Uint8Array.from({ length: size * width }, (_, i) => (i * 7 + (i >> 8)) & 0xff);
-  const asked: [number, number][] = [], spoil: Served["spoil"] = { with: null };
+  const asked: number[][] = [], spoil: Served["spoil"] = { with: null, fails: 0 };
   const gate = { open: Promise.resolve() };
   const digests = Buffer.concat(
     Array.from(
@@ -31,12 +31,17 @@ function serve(size: number, { width = 1 as BytesPerToken, cacheBytes = 1 << 20 
     ),
   );
   const pages = new TokenPages({
-    ...{ tokens: size, bytesPerToken: width, pageBytes: PAGE, cacheBytes },
+    ...{ tokens: size, bytesPerToken: width, pageBytes: PAGE, cacheBytes, pauseMs: 0 },
     digests: () => Promise.resolve(new Uint8Array(digests)),
-    fetch: async (begin, end) => {
-      asked.push([begin, end]);
+    fetch: async (numbers) => {
+      asked.push([...numbers]);
+      if (spoil.fails > 0) {
+        spoil.fails--;
+        throw new TypeError("connection reset");
+      }
       await gate.open;
-      const answer = bytes.slice(begin, end);
+      const parts = numbers.map((number) => bytes.subarray(number * PAGE, (number + 1) * PAGE));
+      const answer = new Uint8Array(Buffer.concat(parts));
       return spoil.with?.(asked.length, answer) ?? answer;
     },
   });
@@ -67,16 +72,24 @@ Deno.test("pages: any range has the tokens that a corpus at hand has, whatever w
   );
 });
 
-Deno.test("pages: neighbours travel together, and what is kept or under way is not asked for again", async () => {
-  const { pages, asked } = serve(1000);
-  await Promise.all([pages.read({ begin: 10, end: 150 }), pages.read({ begin: 60, end: 70 })]);
-  assert.deepEqual(asked, [[0, 192]]);
+Deno.test("pages: what is read at a time travels together, and what is kept or under way is not asked for again", async () => {
+  const { pages, asked } = serve(40_000);
+  const ranges = [[10, 150], [60, 70], [6400, 6410], [39_990, 40_000]] as const;
+  await Promise.all(ranges.map(([begin, end]) => pages.read({ begin, end })));
+  assert.deepEqual(asked, [[0, 1, 2, 100, 624]]);
   await pages.read({ begin: 100, end: 300 });
-  assert.deepEqual(asked.slice(1), [[192, 320]]);
-  await pages.read({ begin: 990, end: 1000 });
-  assert.deepEqual(asked.slice(2), [[960, 1000]], "the last page is shorter");
-  for (const [begin, end] of [[-1, 3], [5, 5], [999, 1001]] as const) {
-    await assert.rejects(pages.read({ begin, end }), isBadCorpus(/leave the corpus of 1000/));
+  assert.deepEqual(asked.slice(1), [[3, 4]]);
+  pages.expect([{ begin: 0, end: 400 }]);
+  await settle();
+  assert.deepEqual(asked.slice(2), [[5, 6]]);
+  await pages.read({ begin: 0, end: 40_000 });
+  assert.deepEqual(
+    asked.slice(3).map((numbers) => numbers.length),
+    [256, 256, 625 - 9 - 512],
+    "too many at a time",
+  );
+  for (const [begin, end] of [[-1, 3], [5, 5], [39_999, 40_001]] as const) {
+    await assert.rejects(pages.read({ begin, end }), isBadCorpus(/leave the corpus of 40000/));
   }
 });
 
@@ -84,17 +97,19 @@ Deno.test("pages: who waits is served before who only expects, and few requests 
   const { pages, asked, gate } = serve(100_000);
   const opened = Promise.withResolvers<void>();
   gate.open = opened.promise;
-  pages.expect(Array.from({ length: 12 }, (_, i) => ({ begin: i * 1000, end: i * 1000 + 10 })));
-  const late = pages.read({ begin: 90_000, end: 90_010 }), soon = pages.read({ begin: 11_000, end: 11_005 });
+  // Five requests' worth, of which four are made at a time.
+  pages.expect([{ begin: 0, end: (4 * 256 + 40) * PAGE }]);
   await settle();
-  assert.equal(asked.length, 6, "more requests than may be made at a time");
+  const late = pages.read({ begin: 90_000, end: 90_010 }), soon = pages.read({ begin: 66_000, end: 66_001 });
+  await settle();
+  assert.deepEqual(asked.map((numbers) => numbers.length), [256, 256, 256, 256]);
   opened.resolve();
   await Promise.all([late, soon]);
   // Of those that were not under way yet, the ones that somebody reads come first.
-  assert.deepEqual(asked.slice(6, 8).map(([begin]) => begin), [89_984, 10_944]);
+  assert.deepEqual(asked[4], [1406, 1031]);
   await settle();
   const before = asked.length;
-  await pages.read({ begin: 3000, end: 3010 });
+  await pages.read({ begin: 1024 * PAGE, end: 1025 * PAGE });
   assert.equal(asked.length, before, "what was expected had not been fetched");
 });
 
@@ -113,7 +128,12 @@ Deno.test("pages: what is kept is bounded, the oldest goes first, and expectatio
     Array.from({ length: 40 }, (_, i) => ({ begin: (500 + 2 * i) * PAGE, end: (500 + 2 * i) * PAGE + 1 })),
   );
   for (let i = 0; i < 10; i++) await settle();
-  assert.equal(asked.length, before + 5, "expectations pushed everything else out");
+  assert.deepEqual(asked.slice(before + 1).flat(), [500, 502, 504, 506], "they pushed everything else out");
+  // Once they are read there is room for others.
+  await read(500);
+  pages.expect([{ begin: 900 * PAGE, end: 902 * PAGE }]);
+  for (let i = 0; i < 10; i++) await settle();
+  assert.deepEqual(asked.slice(before + 2).flat(), [900]);
 });
 
 Deno.test("pages: damage is found, asked for again, and told when it stays; the next reader asks anew", async () => {
@@ -122,6 +142,12 @@ Deno.test("pages: damage is found, asked for again, and told when it stays; the 
   spoil.with = (count, answer) => count < 3 ? flip(answer) : answer;
   assert.deepEqual(await pages.read({ begin: 0, end: 200 }), bytes.slice(0, 200));
   assert.equal(asked.length, 3);
+  spoil.with = (count, answer) => count < 5 ? new Uint8Array(answer.length + 1) : answer;
+  assert.deepEqual(await pages.read({ begin: 300, end: 310 }), bytes.slice(300, 310));
+  const longer = (answer: Uint8Array) => new Uint8Array([...answer, 0]);
+  spoil.with = (count, answer) => count === 6 ? longer(answer) : answer;
+  await pages.read({ begin: 400, end: 410 });
+  assert.equal(asked.length, 7, "more than was asked for was taken");
   spoil.with = (_, answer) => answer.slice(0, answer.length - 1);
   await assert.rejects(pages.read({ begin: 500, end: 510 }), isBadCorpus(/arrived damaged 3 times/));
   pages.expect([{ begin: 800, end: 810 }]);
@@ -131,16 +157,44 @@ Deno.test("pages: damage is found, asked for again, and told when it stays; the 
   assert.deepEqual(await pages.read({ begin: 800, end: 810 }), bytes.slice(800, 810));
 });
 
+Deno.test("pages: what is lost on the way is asked for again, and then told as it was", async () => {
+  const { pages, bytes, asked, spoil } = serve(1000);
+  spoil.fails = 2;
+  assert.deepEqual(await pages.read({ begin: 0, end: 10 }), bytes.slice(0, 10));
+  assert.equal(asked.length, 3);
+  spoil.fails = 3;
+  await assert.rejects(pages.read({ begin: 500, end: 510 }), /connection reset/);
+  assert.deepEqual(await pages.read({ begin: 500, end: 510 }), bytes.slice(500, 510));
+});
+
+Deno.test("pages: the time for which a reader waits is told once, and reads at a time are not counted twice", async () => {
+  const { pages, gate } = serve(10_000);
+  const opened = Promise.withResolvers<void>();
+  gate.open = opened.promise;
+  const began = performance.now();
+  const reads = [0, 1000, 2000].map((begin) => pages.read({ begin, end: begin + 5 }));
+  await new Promise((resolve) => setTimeout(resolve, 30));
+  opened.resolve();
+  await Promise.all(reads);
+  const waited = pages.takeWaitMs(), most = performance.now() - began;
+  assert.ok(waited >= 29 && waited <= most, `${waited} of ${most}`);
+  assert.equal(pages.takeWaitMs(), 0);
+});
+
 Deno.test("pages: hashes of another corpus, and pages that cannot be, are refused", async () => {
-  const about = { tokens: 1000, bytesPerToken: 1 as const, fetch: () => Promise.resolve(new Uint8Array(64)) };
+  const about = {
+    tokens: 1000,
+    bytesPerToken: 1 as const,
+    pauseMs: 0,
+    fetch: () => Promise.resolve(new Uint8Array(64)),
+  };
+  const page = new Uint8Array(64), digest = createHash("sha256").update(page).digest();
+  const right = new Uint8Array(Buffer.concat(Array(16).fill(digest)));
   let answers = 0;
-  const pages = new TokenPages({
-    ...about,
-    pageBytes: PAGE,
-    digests: () => Promise.resolve(new Uint8Array(32 * ++answers)),
-  });
-  await assert.rejects(pages.read({ begin: 0, end: 1 }), isBadCorpus(/32 bytes are no hashes of 16 pages/));
-  await assert.rejects(pages.read({ begin: 0, end: 1 }), isBadCorpus(/64 bytes/));
+  const digests = () => Promise.resolve(answers++ < 3 ? right.subarray(32) : right);
+  const pages = new TokenPages({ ...about, pageBytes: PAGE, digests });
+  await assert.rejects(pages.read({ begin: 0, end: 1 }), isBadCorpus(/480 bytes are no hashes of 16 pages/));
+  assert.deepEqual(await pages.read({ begin: 0, end: 1 }), page.subarray(0, 1), "wrong ones are kept");
   for (const pageBytes of [0, 63, 66, NaN, 8 << 20]) {
     assert.throws(
       () => new TokenPages({ ...about, pageBytes, digests: about.fetch }),

@@ -55,17 +55,22 @@ export interface WriterOptions {
 }
 
 interface Text {
+  id: number;
   cache: StageCache;
   /** Position of the next row that may come. */
   due: number;
+  /** In the last stage: of the last row, while it is not known how to draw. */
+  undrawn: Float32Array | null;
 }
 
 interface Draw extends DrawOptions {
+  text: number;
   next: RandomStream;
 }
 
 interface Piece {
   text: number;
+  slot: number;
   position: number;
   input: readonly number[] | Float32Array;
   draw: boolean;
@@ -80,6 +85,7 @@ interface Seat {
   copied: boolean;
   /** Null until the copy can be computed with. */
   sampler: StageSampler | null;
+  /** By slot. */
   texts: Map<number, Text>;
   draws: Map<number, Draw>;
   queue: Piece[];
@@ -154,12 +160,12 @@ export class Writer {
 
   /** A frame of kind text. */
   receive(from: string, header: FrameHeader, payload: Uint8Array): void {
-    const { step: edition, toStage, fromStage, gen: text, cut: position, cols } = header;
+    const { step: edition, toStage, fromStage, gen: text, cut: position, cols, microBatch } = header;
     const seat = this.#seats.get(keyOf(edition, toStage));
     const right = seat?.order.from === from && fromStage === toStage - 1 && cols === this.#o.spec.n_embd;
     if (!right) return;
     const input = new Float32Array(payload.slice().buffer);
-    this.#take(seat, { text, position, input, draw: header.microBatch === 1 });
+    this.#take(seat, { text, slot: microBatch >> 1, position, input, draw: (microBatch & 1) === 1 });
   }
 
   /** What was sent over a link that is gone may be lost. */
@@ -237,32 +243,34 @@ export class Writer {
   }
 
   #describe(seat: Seat, order: Extract<WriteOrder, { order: "text" }>): void {
-    if (!seat.stage.head || seat.draws.size >= TEXTS_PER_EDITION) return;
-    const { text, seed, drawn, temperature, topK, topP } = order;
+    const { text, slot, seed, drawn, temperature, topK, topP } = order;
+    if (!seat.stage.head || !isSlot(slot)) return;
     const next = randomStream([seed]);
     for (let i = 0; i < drawn; i++) next();
-    seat.draws.set(text, { next, temperature, topK, topP });
+    seat.draws.set(slot, { text, next, temperature, topK, topP });
+    this.#draw(seat, slot);
   }
 
-  #forget(seat: Seat, text: number): void {
-    seat.texts.delete(text);
-    seat.draws.delete(text);
-    seat.queue = seat.queue.filter((piece) => piece.text !== text);
+  #forget(seat: Seat, id: number): void {
+    for (const [slot, text] of seat.texts) if (text.id === id) seat.texts.delete(slot);
+    for (const [slot, draw] of seat.draws) if (draw.text === id) seat.draws.delete(slot);
+    seat.queue = seat.queue.filter((piece) => piece.text !== id);
   }
 
   /** Rows have come; whatever does not follow what came before is left alone. */
-  #take(seat: Seat, { text: id, position, input, draw }: Piece): void {
+  #take(seat: Seat, { text: id, slot, position, input, draw }: Piece): void {
     const { spec } = this.#o;
     const rows = input instanceof Float32Array ? input.length / spec.n_embd : input.length;
-    const known = seat.texts.get(id);
-    const fits = rows > 0 && rows <= TEXT_ROWS_MAX && position + rows <= spec.block_size &&
+    const known = seat.texts.get(slot)?.id === id ? seat.texts.get(slot) : undefined;
+    const fits = isSlot(slot) && rows > 0 && rows <= TEXT_ROWS_MAX && position + rows <= spec.block_size &&
       (position === 0 || position === known?.due) && areTokens(input, spec.vocab_size);
     if (seat.sampler === null || !fits || seat.queue.length >= PIECES_MAX) return;
-    if (known === undefined && seat.texts.size >= TEXTS_PER_EDITION) return;
-    const text = known ?? { cache: seat.sampler.open(), due: 0 };
+    // A cache is written from its beginning on, so a text may have that of the one before it in its slot.
+    const cache = seat.texts.get(slot)?.cache ?? seat.sampler.open();
+    const text = known ?? { id, cache, due: 0, undrawn: null };
     text.due = position + rows;
-    seat.texts.set(id, text);
-    seat.queue.push({ text: id, position, input, draw });
+    seat.texts.set(slot, text);
+    seat.queue.push({ text: id, slot, position, input, draw });
     seat.heardAt = this.#clock.now();
     this.#soon();
   }
@@ -307,16 +315,24 @@ export class Writer {
 
   *#compute(seat: Seat, piece: Piece): Pieces<void> {
     const { sampler, texts, order: { edition, to } } = seat;
-    const text = texts.get(piece.text);
-    if (sampler === null || text === undefined) return;
+    const text = texts.get(piece.slot);
+    if (sampler === null || text?.id !== piece.text) return;
     const rows = yield* sampler.read(text.cache, piece.input, piece.position);
     if (to !== null) return this.#pass(seat, piece, rows);
     const position = text.cache.length;
-    const draw = piece.draw ? seat.draws.get(piece.text) : undefined;
-    const logits = draw === undefined ? null : yield* sampler.logits(rows.subarray(-this.#o.spec.n_embd));
-    if (seat.texts.get(piece.text) !== text) return;
-    const token = logits === null ? {} : { token: drawToken(logits, draw!, draw!.next) };
-    this.#o.say({ type: "wrote", edition, text: piece.text, position, ...token });
+    if (!piece.draw) return this.#o.say({ type: "wrote", edition, text: text.id, position });
+    text.undrawn = yield* sampler.logits(rows.subarray(-this.#o.spec.n_embd));
+    this.#draw(seat, piece.slot);
+  }
+
+  /** Once both the logits and how to draw are here: they come by different ways. */
+  #draw(seat: Seat, slot: number): void {
+    const [text, draw] = [seat.texts.get(slot), seat.draws.get(slot)];
+    if (text === undefined || text.undrawn === null || draw?.text !== text.id) return;
+    const token = drawToken(text.undrawn, draw, draw.next);
+    text.undrawn = null;
+    const about = { edition: seat.order.edition, text: text.id, position: text.cache.length };
+    this.#o.say({ type: "wrote", ...about, token });
   }
 
   #pass(seat: Seat, piece: Piece, rows: Float32Array): void {
@@ -357,6 +373,10 @@ function bytesOf(spec: ModelSpec, stage: StageSpec): number {
   return weights + TEXTS_PER_EDITION * cacheBytes(spec, stage);
 }
 
+function isSlot(slot: number): boolean {
+  return Number.isInteger(slot) && slot >= 0 && slot < TEXTS_PER_EDITION;
+}
+
 function areTokens(input: readonly number[] | Float32Array, vocabSize: number): boolean {
   if (input instanceof Float32Array) return true;
   return input.every((token) => Number.isInteger(token) && token >= 0 && token < vocabSize);
@@ -365,12 +385,12 @@ function areTokens(input: readonly number[] | Float32Array, vocabSize: number): 
 /** The place of rows in their text stands in fields that speak of rounds elsewhere. */
 function headerOf(
   { edition, stage }: Open,
-  { text, position, draw }: Piece,
+  { text, slot, position, draw }: Piece,
   { cols, values }: { cols: number; values: number },
 ): Omit<FrameHeader, "incarnation"> {
   return {
     ...{ kind: "text", codec: "raw32", pass: "train", exponent: 0, set: [] },
-    ...{ step: edition, gen: text, cut: position, microBatch: draw ? 1 : 0 },
+    ...{ step: edition, gen: text, cut: position, microBatch: 2 * slot + (draw ? 1 : 0) },
     ...{ fromStage: stage, toStage: stage + 1, rows: values / cols, cols },
   };
 }

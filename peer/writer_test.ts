@@ -60,8 +60,8 @@ class Desk {
     this.writer.order({ order: "open", edition: EDITION, step, stage, firstLayer, endLayer, from, to });
   }
 
-  rows(tokens: number[], position: number, draw = false, text = 1): void {
-    this.writer.order({ order: "rows", edition: EDITION, text, position, tokens, draw });
+  rows(tokens: number[], position: number, draw = false, { text = 1, slot = 0 } = {}): void {
+    this.writer.order({ order: "rows", edition: EDITION, text, slot, position, tokens, draw });
   }
 
   types(): string[] {
@@ -70,7 +70,17 @@ class Desk {
 }
 
 const DRAWS: WriteOrder = {
-  ...{ order: "text", edition: EDITION, text: 1, seed: 9, drawn: 0, temperature: 1, topK: 0, topP: 1 },
+  ...{
+    order: "text",
+    edition: EDITION,
+    text: 1,
+    slot: 0,
+    seed: 9,
+    drawn: 0,
+    temperature: 1,
+    topK: 0,
+    topP: 1,
+  },
 };
 
 /** Lets timers run and frames arrive until nothing is left to do. */
@@ -183,6 +193,30 @@ Deno.test("writer: a state on a GPU is read for the copy", async () => {
   assert.deepEqual([a.types(), reads], [["write-open"], 1]);
 });
 
+Deno.test("writer: with adapters the base is waited for, and nothing else waits with it", async () => {
+  let arrive: (weights: Float32Array) => void = () => {}, fail: (error: Error) => void = () => {};
+  const asked: number[] = [];
+  const weightsOf: WriterOptions["weightsOf"] = (stage, params) => {
+    asked.push(stage.index, params.length);
+    return new Promise((resolve, reject) => [arrive, fail] = [resolve, reject]);
+  };
+  const clock = new ManualClock(), a = new Desk("a", clock, { weightsOf });
+  const held = heldStage(0), base = held.state.params.slice();
+  held.state.params = new Float32Array(5);
+  a.open(0, { to: "b" });
+  await a.writer.settle([held]);
+  assert.deepEqual([asked, a.writer.waits, a.said], [[0, 5], false, []]);
+  arrive(base);
+  await settle(clock, [a, new Desk("b", clock)]);
+  assert.deepEqual(a.types(), ["write-open"]);
+  const other = new Desk("a", clock, { weightsOf });
+  other.open(0, { to: "b" });
+  await other.writer.settle([held]);
+  fail(new ShoalError("bad-state", "the base cannot be had"));
+  await settle(clock, [other]);
+  assert.ok(other.said[0]?.type === "write-failed" && /base cannot be had/.test(other.said[0].reason));
+});
+
 Deno.test("writer: without room, or while its owner rests, it refuses with the reason", () => {
   const tight = new Desk("a", new ManualClock(), { room: () => 1000 });
   tight.open(0, { to: "b" });
@@ -251,11 +285,12 @@ Deno.test("writer: what nobody needs any more is freed", async () => {
   a.rows([4, 2], 0, true);
   b.writer.order({ order: "drop", edition: EDITION, text: 1 });
   await settle(clock, all);
-  assert.deepEqual(
-    b.said.at(-1),
-    { type: "wrote", edition: EDITION, text: 1, position: 2 },
-    "no draw is known",
-  );
+  assert.deepEqual(b.types(), ["write-open"], "it does not know how to draw");
+  b.writer.order(DRAWS);
+  const [token] = expected([4, 2], 1);
+  assert.deepEqual(b.said.at(-1), { type: "wrote", edition: EDITION, text: 1, position: 2, token });
+  b.writer.order(DRAWS);
+  assert.equal(b.said.length, 2, "a token is drawn once");
   assert.ok(a.writer.bytes > 0);
   a.writer.order({ order: "close", edition: EDITION + 1 });
   assert.ok(a.writer.bytes > 0);
@@ -271,7 +306,8 @@ Deno.test("writer: what nobody needs any more is freed", async () => {
 
 Deno.test("writer: no more texts and pieces at a time than there is room for", async () => {
   const { clock, a, b, all } = await pair();
-  for (let text = 1; text <= 6; text++) a.rows([1, 2], 0, false, text);
+  for (let slot = 0; slot < 6; slot++) a.rows([1, 2], 0, false, { text: slot + 1, slot });
+  for (const slot of [-1, 0.5]) a.rows([1, 2], 0, false, { text: 9, slot });
   await settle(clock, all);
   assert.equal(b.types().filter((it) => it === "wrote").length, 4);
   b.busy = true;
@@ -281,6 +317,44 @@ Deno.test("writer: no more texts and pieces at a time than there is room for", a
   b.writer.afterJob(0);
   await settle(clock, all);
   assert.equal(b.types().filter((it) => it === "wrote").length, 4 + 64);
+});
+
+Deno.test("writer: a text takes the slot of one that is over, whoever has heard of the end", async () => {
+  const { clock, a, b, all } = await pair();
+  a.rows([4, 2], 0, true);
+  a.rows([9], 2);
+  await settle(clock, all);
+  const other = { text: 2, slot: 0 };
+  a.rows([3], 3, true, other);
+  b.writer.order({ ...DRAWS, text: 2 } as WriteOrder);
+  a.rows([4, 2], 0, false, other);
+  a.rows([1], 3);
+  a.rows([7], 2, true, other);
+  await settle(clock, all);
+  const told = b.said.flatMap((it) => it.type === "wrote" ? [[it.text, it.position, it.token]] : []);
+  const [first] = expected([4, 2], 1), [second] = expected([4, 2, 7], 1);
+  assert.deepEqual(told, [[1, 2, first], [1, 3, undefined], [2, 2, undefined], [2, 3, second]]);
+  b.writer.order({ order: "drop", edition: EDITION, text: 1 });
+  a.rows([5], 3, true, other);
+  await settle(clock, all);
+  assert.equal(b.types().filter((it) => it === "wrote").length, 5, "the one before is dropped, not this one");
+});
+
+Deno.test("writer: what waits for a text that is over is passed over, and nobody draws for another", async () => {
+  const { clock, a, b, all } = await pair();
+  const other = { text: 2, slot: 0 };
+  a.busy = true;
+  a.rows([4, 2], 0);
+  a.rows([7], 2);
+  a.rows([1], 0, true, other);
+  a.busy = false;
+  await settle(clock, all);
+  assert.deepEqual(b.types(), ["write-open"], "how the second is drawn is not known, the first has no slot");
+  b.writer.order({ ...DRAWS, text: 3 } as WriteOrder);
+  assert.deepEqual(b.types(), ["write-open"]);
+  b.writer.order({ ...DRAWS, text: 2 } as WriteOrder);
+  const [token] = expected([1], 1);
+  assert.deepEqual(b.said.at(-1), { type: "wrote", edition: EDITION, text: 2, position: 1, token });
 });
 
 Deno.test("writer: during a job nothing is begun, after it a part of its time goes into texts", async () => {

@@ -4,7 +4,7 @@ import type { Invite } from "../peer/wire/status.ts";
 import { bytes } from "./format.ts";
 
 /** Of the text below. */
-export const CONSENT_VERSION = 2;
+export const CONSENT_VERSION = 3;
 /** Nobody remembers longer what a page was allowed to do. */
 export const CONSENT_DAYS = 30;
 const DAY_MS = 24 * 60 * 60 * 1000;
@@ -77,8 +77,8 @@ export function termsOf(invite: Invite): Term[] {
       title: "What will run",
       text:
         "One piece of the model: matrix arithmetic inside this tab, on the graphics processor, or on the processor " +
-        "where that is quicker. The computer may feel slower, its fan may spin, and it uses more power. You can " +
-        "limit how much.",
+        "where that is quicker. Now and then the same piece helps to write a text that somebody asks the model for. The " +
+        "computer may feel slower, its fan may spin, and it uses more power. You can limit how much.",
     },
     {
       title: "How much it takes",

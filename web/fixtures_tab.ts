@@ -120,6 +120,7 @@ const running: Fixture[] = [
     phase("training", {
       ...{
         held: { by: "duty", share: 0.38 },
+        writes: true,
         links: { direct: 2, relayed: 2, why: "link-timeout: no direct path in 10 s" },
       },
     }, { limits: strict, pace: slowed, hidden: true, wakeLock: true }),

@@ -45,7 +45,7 @@ export async function streamText(
     if (choice?.text) onText(choice.text);
     if (choice?.finish_reason === "stop") end.reason = "stop";
     const [, step] = /^step-(\d+)$/.exec(event.system_fingerprint ?? "") ?? [];
-    if (step !== undefined) end.step = Number(step);
+    if (step !== undefined && event.shoal === undefined) end.step = Number(step);
     const { steps, restarts } = event.shoal ?? {};
     if (steps !== undefined && restarts !== undefined) end.live = { steps, restarts };
     end.tokens = event.usage?.completion_tokens ?? end.tokens;

@@ -80,7 +80,7 @@ Deno.test("generate stream: the run's peers are asked for, and say whose weights
   const shoal = { live: true, steps: [3, 8], restarts: 1 };
   const end = event({
     choices: [{ text: "", finish_reason: "length" }],
-    system_fingerprint: "step-3-8",
+    system_fingerprint: "step-3",
     shoal,
   });
   const wish = { ...WISH, live: true };

@@ -372,7 +372,8 @@ function checkpointRow(
     step: count(checkpoint.step),
     size: bytes(checkpoint.bytes),
     val: checkpoint.valLoss === null ? "not measured" : loss(checkpoint.valLoss),
-    files: checkpoint.files,
+    // Adapters can be used only with what they belong to.
+    files: isLora(config) ? [...checkpoint.files, "base.safetensors"] : checkpoint.files,
     adapters: isLora(config),
     mayGoBack: state !== "finished" && state !== "failed" && checkpoint.step < step,
   };

@@ -121,6 +121,8 @@ Deno.test("a run with adapters offers them by themselves, too", function test() 
   const config = { ...status.config, lora_rank: 8 };
   assert.ok(board().checkpoints.every(({ adapters }) => !adapters));
   assert.ok(board({ config }).checkpoints.every(({ adapters }) => adapters));
+  assert.ok(board({ config }).checkpoints.every(({ files }) => files.at(-1) === "base.safetensors"));
+  assert.ok(board().checkpoints.every(({ files }) => !files.includes("base.safetensors")));
 });
 
 Deno.test("the outcome of an order is announced instead of the state", function test() {

@@ -121,6 +121,12 @@ const LABELS: Partial<Record<Key, Label>> = {
   codec_backward: { label: "Gradients on the way" },
   recompute: { label: "Computed again to save memory" },
   optimizer: { label: "Optimizer" },
+  lora_rank: {
+    label: "Rank of adapters",
+    help: "Above 0 the other run's weights stay as they are, and small matrices beside them are trained.",
+  },
+  lora_alpha: { label: "Weight of adapters", help: "Their product counts this over the rank." },
+  lora_targets: { label: "Matrices with adapters", help: "Such as q_proj,v_proj." },
 };
 
 const ALWAYS: Key[] = ["dataset", "n_layer", "n_embd", "block_size", "max_iters", "min_peers"];
@@ -144,6 +150,7 @@ const FOLDED: { title: string; keys: Key[] }[] = [
     title: "Computers and links",
     keys: ["n_stage", "schedule", "dtype", "codec_forward", "codec_backward", "recompute", "optimizer"],
   },
+  { title: "Adapters (LoRA)", keys: ["lora_rank", "lora_alpha", "lora_targets"] },
 ];
 
 export interface FieldView {
@@ -214,7 +221,9 @@ export function clonedForm(
   config: RunConfig,
 ): CreateModel {
   const differing = Object.entries(config).filter(([key, value]) =>
-    key in form.defaults && typeof value !== "object" && value !== form.defaults[key as Key]
+    // Which weights adapters belong to follows from those that are taken over.
+    key in form.defaults && key !== "lora_base" && typeof value !== "object" &&
+    value !== form.defaults[key as Key]
   );
   const values = Object.fromEntries(differing.map(([key, value]) => [key, String(value)]));
   return { ...emptyForm(form), name: `${of.name} again`, publicText, values, cloneOf: of };

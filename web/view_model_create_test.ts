@@ -63,6 +63,12 @@ Deno.test("create: a clone holds what differs, and with the weights its shape st
   assert.equal(runWish({ ...model, withWeights: true }).weightsOf, "a");
 });
 
+Deno.test("create: a clone of adapters leaves it to the weights which model they belong to", () => {
+  const config = { ...DEFAULTS, lora_rank: 4, lora_base: "0123456789".repeat(6) + "1234" };
+  const { values } = clonedForm(FORM, { id: "a", name: "Class", publicText: false }, config);
+  assert.deepEqual(values, { lora_rank: "4" });
+});
+
 Deno.test("create: an error stands at its field, unfolds what hides it, and keeps the run from being started", () => {
   const model = { ...emptyForm(FORM), name: "x" };
   assert.equal(createView({ ...model, answer: { errors: [], estimate: null } }).canCreate, true);

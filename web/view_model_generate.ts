@@ -162,7 +162,7 @@ function writersOf({ form, live }: GenerateModel): WriterView[] {
       ...{ id: "peers", label: "The computers of the run" },
       hint:
         "With the weights of now, each computer its own layers. Each copies them for it, and steps take a " +
-        "little longer while they write.",
+        "little longer while they write. One of them sees the prompt.",
     },
   ];
   return writers.map((it) => ({ ...it, chosen: it.id === form.by }));

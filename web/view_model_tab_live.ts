@@ -199,13 +199,18 @@ function paceOf(snapshot: TabSnapshot): LiveView["pace"] {
 }
 
 /** Each cause with its remedy. */
-function slowSentences(model: TabModel, { held, phase }: TabSnapshot): string[] {
+function slowSentences(model: TabModel, { held, phase, writes }: TabSnapshot): string[] {
   if (phase !== "training") return [];
   const sentences: string[] = [];
   const share = held ? `${Math.round(held.share * 100)}% of the time` : "";
   if (held?.by === "duty") sentences.push(`Your limit makes this computer rest ${share}.`);
   if (held?.by === "up") sentences.push(`Your upload limit holds this computer back ${share}.`);
   if (held?.by === "down") sentences.push(`Your download limit holds this computer back ${share}.`);
+  if (writes) {
+    sentences.push(
+      "It helps to write a text that somebody asked the model for; steps take a little longer meanwhile.",
+    );
+  }
   const slowdown = slowdownOf(model.pace);
   if (slowdown < SLOWDOWN_TOLD) return sentences;
   const times = `A step takes ${Number(slowdown.toFixed(1))} times as long as at its best here`;

@@ -52,8 +52,15 @@ Deno.test("corpus: a text is prepared in a runs folder, listed, used by a run, a
     const { lines: [name], notes: [note] } = await shoal(...add);
     assert.match(name!, /^corpus:[0-9a-f]{16}$/);
     assert.match(note!, /greetings: .* tokens of 200 documents, 50257 kinds; train with --dataset=corpus:/);
-    assert.deepEqual((await shoal(...add)).lines, [name], "the same text is the one that is there");
     const corpora = join(folder, "runs", "corpora");
+    // What a process left behind that was killed goes; what another one is writing now stays.
+    for (const left of [".writing-old", ".writing-new"]) await Deno.mkdir(join(corpora, left));
+    await Deno.utime(join(corpora, ".writing-old"), 1000, 1000);
+    assert.deepEqual((await shoal(...add)).lines, [name], "the same text is the one that is there");
+    assert.deepEqual([...Deno.readDirSync(corpora)].map((it) => it.name).filter((it) => it.startsWith(".")), [
+      ".writing-new",
+    ]);
+    await Deno.remove(join(corpora, ".writing-new"));
     const corpus = await loadCorpus(name!, undefined, null, { folder: corpora });
     assert.deepEqual([...corpus.tokens.subarray(0, 3)], [15496, 995, 657]);
     const [row] = (await shoal("list", runs)).lines;

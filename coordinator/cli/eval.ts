@@ -5,7 +5,8 @@ import { type Compute, openCompute } from "../../peer/compute.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import { isPrepared } from "../corpora/prepared.ts";
 import { corpusIdOf } from "../corpora/types.ts";
-import { loadCorpus, type LoadedCorpus } from "../store/corpus.ts";
+import { openCorpus, type ServedCorpus } from "../store/corpus.ts";
+import { sourceOf } from "../store/token_store.ts";
 import { tokenizerOf } from "../store/text_tokenizer.ts";
 import { readWeights, type Weights } from "../store/weights.ts";
 import { findCheckpoint } from "./checkpoint_path.ts";
@@ -68,7 +69,7 @@ export async function runEval(options: VerbOptions, output: EvalOutput): Promise
 
 interface Measure {
   weights: Weights;
-  corpus: LoadedCorpus;
+  corpus: ServedCorpus;
   split: EvalSplit;
   iters: number | "all";
   compute: Compute;
@@ -81,7 +82,7 @@ async function measure({ weights, corpus, split, iters, compute, output }: Measu
   const begun = performance.now();
   let drawn = 0;
   const sums = await evaluate({
-    ...{ spec, params, config, corpus: corpus.tokens, split, iters },
+    ...{ spec, params, config, corpus: sourceOf(corpus.tokens, corpus.bytesPerToken), split, iters },
     bytes: (tokens) => tokenizer.bytes(tokens),
     createEngine: (build) => compute.createEngine(build),
     onProgress: (done, of) => {
@@ -117,10 +118,10 @@ async function textOf(
   dataset: string,
   { manifest, tokenizer }: Weights,
   { checkpoint, named }: { checkpoint: string; named: boolean },
-): Promise<LoadedCorpus> {
+): Promise<ServedCorpus> {
   try {
     const { column } = manifest.config, folder = await preparedFolder(dataset, checkpoint);
-    return await loadCorpus(dataset, manifest.vocab, tokenizer, { column, ...folder });
+    return await openCorpus(dataset, manifest.vocab, tokenizer, { column, ...folder });
   } catch (error) {
     if (named || !(error instanceof ShoalError)) throw error;
     const remedy = "name the text with --dataset";

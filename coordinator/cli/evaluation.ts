@@ -2,7 +2,16 @@
 // What must stay true: with `iters` these are the micro-batches of a run's own evaluation; with `all` every target of the range
 // counts exactly once.
 import type { StageBuild, StageEngine } from "../../peer/engine/engine.ts";
-import { type Batch, batchOffsets, type Corpus, sliceBatch, splitRange } from "../../peer/model/data.ts";
+import {
+  type Batch,
+  batchOffsets,
+  type Corpus,
+  isHere,
+  readBatch,
+  sliceBatch,
+  splitRange,
+  type TokenSource,
+} from "../../peer/model/data.ts";
 import { wholeModel } from "../../peer/model/layout.ts";
 import { assert, ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec, RunConfig } from "../../peer/wire/run.ts";
@@ -14,7 +23,8 @@ export interface EvalInput {
   /** Flat f32, layout of `wholeModel(spec)`. */
   params: Float32Array;
   config: Pick<RunConfig, "seed" | "batch_size">;
-  corpus: Corpus;
+  /** All tokens, or where they are read. */
+  corpus: Corpus | TokenSource;
   split: EvalSplit;
   /** Micro-batches drawn as a run draws them; "all": the whole range in windows, each beginning where the one before ends. */
   iters: number | "all";
@@ -51,7 +61,9 @@ export async function evaluate(input: EvalInput): Promise<EvalSums> {
     const engine = await open(input, portion);
     try {
       for (const offsets of portion.offsets) {
-        const batch = sliceBatch(corpus, offsets, portion.length);
+        const batch = isHere(corpus)
+          ? sliceBatch(corpus, offsets, portion.length)
+          : await readBatch(corpus, offsets, portion.length);
         nats += await lossOf(engine, batch) * batch.targets.length;
         tokens += batch.targets.length;
         bytes += input.bytes(batch.targets);

@@ -1,6 +1,7 @@
 // Which targets count: the run's own micro-batches, or every target of the range once. And the loss itself, against the
 // sampler's logits.
 import assert from "node:assert/strict";
+import { join } from "node:path";
 import { createCpuEngine } from "../../peer/engine/cpu.ts";
 import type { StageBuild, StageEngine } from "../../peer/engine/engine.ts";
 import { createSampler } from "../../peer/engine/sampler.ts";
@@ -9,6 +10,7 @@ import { initParams } from "../../peer/model/init.ts";
 import { wholeModel } from "../../peer/model/layout.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
+import { hashPages, sourceOf, TokenFile } from "../store/token_store.ts";
 import { type EvalInput, evaluate } from "./evaluation.ts";
 
 const spec: ModelSpec = {
@@ -67,11 +69,11 @@ Deno.test("evaluation: all counts every target of the split once, whatever is le
 
 Deno.test("evaluation: iters reads the micro-batches of a run's own evaluation", async () => {
   const seen: number[] = [];
-  const base = input({ iters: 4, createEngine: counting(seen, []) });
-  await evaluate(base);
+  const corpus = Uint16Array.from({ length: 300 }, (_, i) => i);
+  await evaluate(input({ corpus, iters: 4, createEngine: counting(seen, []) }));
   const shape = { split: "val" as const, tokens: 300, blockSize: 5, batchSize: 3 };
   const expected = [0, 1, 2, 3].flatMap((m) => [
-    ...sliceBatch(base.corpus, batchOffsets(11, 0, m, shape), 5).targets,
+    ...sliceBatch(corpus, batchOffsets(11, 0, m, shape), 5).targets,
   ]);
   assert.deepEqual(seen, expected);
 });
@@ -94,6 +96,23 @@ Deno.test("evaluation: the loss is that of the model's logits, token by token", 
   assert.deepEqual([sums.tokens, sums.microBatches], [37, 4]);
   assert.ok(Math.abs(sums.loss - nats / 37) < 1e-5, `${sums.loss} ${nats / 37}`);
   assert.ok(sums.loss > 1, "a loss that says nothing");
+});
+
+Deno.test("evaluation: a text on the disk has the loss that it has in memory", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "shoal-eval-" }), path = join(folder, "tokens.bin");
+  try {
+    const corpus = Uint16Array.from({ length: 400 }, (_, i) => (i * i * 7 + 3 * i) % 300);
+    await Deno.writeFile(path, new Uint8Array(corpus.buffer));
+    const { pages } = await hashPages(path, 64);
+    const file = new TokenFile(path, { tokens: 400, bytesPerToken: 2, pages });
+    for (const more of [{ iters: 3 }, { split: "whole" as const }]) {
+      const [here, there] = [corpus, sourceOf(file, 2)].map((it) => evaluate(input({ ...more, corpus: it })));
+      assert.deepEqual(await there, await here);
+    }
+    assert.equal(sourceOf(corpus, 2), corpus);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
 });
 
 Deno.test("evaluation: a range without a target is refused", async () => {

@@ -4,7 +4,7 @@ import { baseSpec, wholeModel } from "../../peer/model/layout.ts";
 import { mergeLora } from "../../peer/model/lora.ts";
 import { decodeSafetensors } from "../../peer/model/safetensors.ts";
 import { mergeStates } from "../../peer/model/state_file.ts";
-import { ShoalError } from "../../peer/wire/errors.ts";
+import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
 import { readBase } from "../store/base.ts";
 
@@ -17,6 +17,9 @@ export interface SampleRequest {
   count: number;
   seed: number;
 }
+
+/** Tokens, or why there are none. */
+export type SampleAnswer = number[] | string;
 
 /** Lively but mostly words; what nanoGPT's sample script uses. */
 const TEMPERATURE = 0.8;
@@ -40,6 +43,9 @@ async function write({ files, spec, runDir, prompt, count, seed }: SampleRequest
 // Deno types a worker's global like a window's; the worker's own has postMessage(value) alone.
 const scope = self as unknown as {
   onmessage: ((event: MessageEvent<SampleRequest>) => void) | null;
-  postMessage(value: number[]): void;
+  postMessage(value: SampleAnswer): void;
 };
-scope.onmessage = async (event) => scope.postMessage(await write(event.data));
+scope.onmessage = ({ data }) => {
+  // Uncaught, it would be printed with a stack beside what the coordinator says.
+  write(data).catch(messageOf).then((answer) => scope.postMessage(answer));
+};

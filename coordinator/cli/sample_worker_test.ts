@@ -7,13 +7,14 @@ import { inTempFolder } from "../../test/support/export_support.ts";
 import { trainSmallModel } from "../../test/support/trained_model.ts";
 import { readCheckpoint } from "../store/checkpoints.ts";
 import { readWeights } from "../store/weights.ts";
-import type { SampleRequest } from "./sample_worker.ts";
+import type { SampleAnswer, SampleRequest } from "./sample_worker.ts";
 
 async function sampled(request: SampleRequest): Promise<number[]> {
   const worker = new Worker(new URL("./sample_worker.ts", import.meta.url), { type: "module" });
   try {
     return await new Promise((resolve, reject) => {
-      worker.onmessage = (event: MessageEvent<number[]>) => resolve(event.data);
+      worker.onmessage = ({ data }: MessageEvent<SampleAnswer>) =>
+        typeof data === "string" ? reject(new Error(data)) : resolve(data);
       worker.onerror = (event) => {
         event.preventDefault();
         reject(new Error(event.message));

@@ -18,7 +18,7 @@ export function nextBoundary({ round, committed }: Pick<RunCoreState, "round" | 
 export function openAhead(turn: Turn, { certain = false } = {}): void {
   const { s } = turn;
   if (s.round?.pass !== "train" || s.round.ahead === true || s.view === null || !mayFollow(s)) return;
-  if (!certain && (s.replanDue !== null || s.tidyDue || s.paused)) return;
+  if (!certain && (s.replanDue !== null || s.tidyDue || s.paused || s.planning.boundaryDue)) return;
   s.round.ahead = true;
   const message = {
     ...{ type: "open" as const, gen: s.gen, step: s.committed + 1, pass: "train" as const, ahead: true },

@@ -3,8 +3,8 @@
 // cut at this boundary. Pure; mutates the turn's state. What must stay true: it acts only between two steps, only on a plan
 // that nothing else is changing, and what it does is said with its reason, its expected gain and, later, its true one.
 import type { StagePlan } from "../../peer/wire/run.ts";
-import { holds, peersOf } from "../../peer/wire/view.ts";
-import { createBalancer, stepDone } from "../plan/balancer.ts";
+import { holds, isDelayed, peersOf } from "../../peer/wire/view.ts";
+import { type Balancer, createBalancer, isCooling, stepDone, stepSeen } from "../plan/balancer.ts";
 import { sameCut } from "../plan/plan_diff.ts";
 import { CostModel, HIDDEN_SHARE } from "../plan/planner_model.ts";
 import type { Plan, PlanRequest } from "../plan/planner_types.ts";
@@ -26,6 +26,7 @@ import {
 } from "./planning.ts";
 import type { PeerRecord, RunCoreState } from "./run_state.ts";
 import { withLearner } from "./shares.ts";
+import { forgiveSpares } from "./spares.ts";
 import { freshSeconds } from "./step_times.ts";
 import { note, type Turn } from "./turn.ts";
 import { usablePeers } from "./view_builder.ts";
@@ -46,15 +47,27 @@ export function peersChanged(s: RunCoreState): void {
 export function balance(turn: Turn): void {
   const { s } = turn;
   const { planning } = s;
+  planning.boundaryDue = false;
   if (planning.lookedAt === s.committed) return;
   planning.lookedAt = s.committed;
   keepPromise(turn);
-  noticeHidden(s);
-  noticeLinks(s);
+  notice(turn);
   if (!isSteady(s)) return;
   const fresh = freshSeconds(s);
   if (fresh === null && !planning.balancer.pending) return;
   weigh(turn, fresh ?? {});
+}
+
+/** What may make another plan the better one, beside the times of steps. */
+function notice(turn: Turn): void {
+  const { s } = turn;
+  noticeHidden(s);
+  noticeLinks(s);
+  const forgiven = forgiveSpares(s, turn.now);
+  for (const id of forgiven) {
+    note(turn, "plan", `${nameOf(s.peers[id]!)} may be quick again: it is reckoned with anew`);
+  }
+  if (forgiven.length > 0) peersChanged(s);
 }
 
 /** A tab that went to the background or came back is worth another share. */
@@ -78,7 +91,8 @@ function noticeLinks(s: RunCoreState): void {
 /** Nobody learns or wants to go, and the order is the planner's own. */
 function isSteady(s: RunCoreState): boolean {
   const { view } = s;
-  if (view === null || view.schedule !== "dynamic" || s.replanDue !== null || s.paused) return false;
+  if (view === null || !["dynamic", "2bw"].includes(view.schedule)) return false;
+  if (s.replanDue !== null || s.paused) return false;
   if (s.committed >= s.target || learnersOf(view.stages).replaceAll("/", "") !== "") return false;
   return peersOf(view).every((id) => isStaying(s.peers[id]));
 }
@@ -87,17 +101,51 @@ function isStaying(peer: PeerRecord | undefined): boolean {
   return peer !== undefined && !peer.leaving && !peer.paused && peer.blockMs > 0;
 }
 
+/**
+ * A step was committed while the next one is open: its times are looked at, and if somebody has become slow or quick, or is to be
+ * reckoned with anew, no further step is opened ahead, so that the plan is weighed between two steps.
+ */
+export function watchAhead(turn: Turn): void {
+  const { s } = turn;
+  const { planning } = s;
+  notice(turn);
+  const fresh = isSteady(s) ? freshSeconds(s) : null;
+  if (fresh !== null) {
+    const { request, plan } = measuredRequest(s);
+    const { balancer, verdicts } = stepSeen(believed(s), fresh, believedSeconds(s, request, plan));
+    planning.balancer = { ...balancer, factors: {} };
+    believe(turn, balancer.factors, verdicts);
+  }
+  if (planning.balancer.pending && isSteady(s) && !isCooling(planning.balancer, turn.now)) {
+    planning.boundaryDue = true;
+  }
+}
+
+/** Speeds as they were measured at first: what is believed since stands in the factors. */
+function measuredRequest(s: RunCoreState): { request: PlanRequest; plan: Plan } {
+  const { spec, config } = s;
+  const peers = plannable(usablePeers(Object.values(s.peers)).sort((a, b) => a.joinedAt - b.joinedAt));
+  const measured = requestOf({ spec, config, peers: peers.map((peer) => ({ ...peer, slowdown: 1 })) });
+  // Steps that overlap are weighed by what one of them would take alone: shares and layers that suit the one suit the other.
+  return {
+    request: { ...measured, commitSeconds: commitSeconds(s) },
+    plan: { ...planOfView(s.view!), schedule: "dynamic" },
+  };
+}
+
+function believed({ peers, planning: { balancer } }: RunCoreState): Balancer {
+  return {
+    ...balancer,
+    factors: Object.fromEntries(Object.values(peers).map((peer) => [peer.id, peer.slowdown ?? 1])),
+  };
+}
+
 function weigh(turn: Turn, seconds: Record<string, number>): void {
   const { s } = turn;
-  const { spec, config, planning } = s;
-  const peers = plannable(usablePeers(Object.values(s.peers)).sort((a, b) => a.joinedAt - b.joinedAt));
-  // Speeds as they were measured at first: what is believed since stands in the factors.
-  const measured = requestOf({ spec, config, peers: peers.map((peer) => ({ ...peer, slowdown: 1 })) });
-  const request = { ...measured, commitSeconds: commitSeconds(s) };
-  const factors = Object.fromEntries(peers.map((peer) => [peer.id, peer.slowdown ?? 1]));
-  const plan = planOfView(s.view!);
+  const { planning } = s;
+  const { request, plan } = measuredRequest(s);
   const horizonSteps = Math.min(HORIZON_STEPS, s.target - s.committed);
-  const step = stepDone({ ...planning.balancer, factors }, { seconds, nowMs: turn.now, horizonSteps }, {
+  const step = stepDone(believed(s), { seconds, nowMs: turn.now, horizonSteps }, {
     ...{ request, plan, believedSeconds: believedSeconds(s, request, plan) },
   });
   planning.balancer = { ...step.balancer, factors: {} };
@@ -108,17 +156,25 @@ function weigh(turn: Turn, seconds: Record<string, number>): void {
   carryOut(turn, rebalancing, step.verdicts);
 }
 
-/** What the plan takes a micro-batch of each computing peer to last at the believed speeds; a tab in the background in full. */
+/**
+ * What the plan takes a micro-batch of each computing peer to last at the believed speeds, in all of its stages; a tab in the
+ * background in full.
+ */
 function believedSeconds(s: RunCoreState, request: PlanRequest, plan: Plan): (peer: string) => number {
   const model = new CostModel(request);
   const index = new Map(request.peers.map(({ id }, i) => [id, i]));
   return (peer) => {
-    const stage = plan.stages.find(({ replicas }) => replicas.some((replica) => replica.peer === peer));
+    const held = plan.stages.filter(({ replicas }) => replicas.some((replica) => replica.peer === peer));
     const i = index.get(peer);
-    if (stage === undefined || i === undefined) return 0;
+    if (i === undefined) return 0;
     const share = request.peers[i]!.hidden ? HIDDEN_SHARE : 1;
-    const seconds = model.seconds(i, stage.firstLayer, stage.endLayer, stage.recompute);
-    return seconds * share * (s.peers[peer]?.slowdown ?? 1);
+    const { slowdown = 1 } = s.peers[peer] ?? {};
+    // What coding takes is measured as it is, whatever is believed of the rest.
+    return held.reduce((sum, { firstLayer, endLayer, recompute }) => {
+      const coding = model.codingSeconds(i, firstLayer, endLayer);
+      const layers = model.seconds(i, firstLayer, endLayer, recompute) - coding;
+      return sum + (layers * slowdown + coding) * share;
+    }, 0);
   };
 }
 
@@ -151,7 +207,9 @@ function carryOut(turn: Turn, rebalancing: Rebalancing, verdicts: readonly Verdi
   // What operations take is not all that a step takes: a gain that nobody would notice is none.
   const { lastS } = s.planning;
   if (lastS.length > 0 && now - diff.after < GAIN_MIN * Math.min(...lastS)) return;
-  const promised = { what: reason, before: s.planning.stepS ?? now, expected: diff.after, peer: null };
+  // Steps that overlap are weighed as if they did not, which is no promise about their pace.
+  const expected = isDelayed(s.view!) ? null : diff.after;
+  const promised = { what: reason, before: s.planning.stepS ?? now, expected, peer: null };
   if (needsCut(s, plan)) {
     if (!earnsCut(s, rebalancing)) return;
     const peers = usablePeers(Object.values(s.peers));

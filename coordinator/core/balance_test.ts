@@ -41,6 +41,64 @@ Deno.test("balance: a lone holder three times slower gives layers away: 85 % of 
   assert.equal(swarm.state.stepsRedone, 0);
 });
 
+Deno.test("balance: steps that overlap are looked at as well, and the pipeline runs empty once to move layers", () => {
+  const config = { ...PIPELINE, n_stage: 4, schedule: "2bw", eval_interval: 1000, snapshot_interval: 1000 };
+  const swarm = new VirtualSwarm({ config, peers: equal(4, 20) });
+  swarm.train({ steps: 8 });
+  const { cut } = swarm.run;
+  assert.equal(swarm.state.round?.ahead, true);
+  swarm.slowdown["p2"] = 3;
+  swarm.train({ steps: 12 });
+  assert.ok(swarm.run.cut > cut, swarm.told.join("\n"));
+  assert.ok(layersOf(swarm)["p2"]! < 3, JSON.stringify(layersOf(swarm)));
+  assert.equal(swarm.state.round?.ahead, true, "steps overlap again");
+  assert.equal(swarm.state.view!.schedule, "2bw");
+  assert.equal(swarm.state.stepsRedone, 0);
+});
+
+Deno.test("balance: of two peers that mirror one another the slower gets fewer micro-batches in both stages, without a transfer", () => {
+  const swarm = new VirtualSwarm({ config: { ...PIPELINE, n_stage: 4 }, peers: equal(2, 20) });
+  const shares = () =>
+    swarm.state.view!.stages.map(({ replicas }) =>
+      Object.fromEntries(replicas.map(({ peer, microBatches }) => [peer, microBatches.length]))
+    );
+  swarm.train({ steps: 6 });
+  assert.deepEqual(shares(), [{ p0: 8, p1: 8 }, { p0: 8, p1: 8 }]);
+  const { cut } = swarm.run;
+  swarm.slowdown["p1"] = 3;
+  swarm.train({ steps: 10 });
+  assert.deepEqual(shares(), [{ p0: 12, p1: 4 }, { p0: 12, p1: 4 }], swarm.told.join("\n"));
+  assert.equal(swarm.run.cut, cut);
+  assert.match(swarm.told.join("\n"), /^Micro-batches are dealt out anew\./m);
+  assert.ok(swarm.stepSeconds < 1.15 * swarm.optimum, `${swarm.stepSeconds} s, at best ${swarm.optimum} s`);
+});
+
+Deno.test("balance: who was left out for being slow is tried again after a while, and stays if it is quick", () => {
+  const config = {
+    ...PIPELINE,
+    n_stage: 2,
+    gradient_accumulation_steps: 4,
+    shadows: false,
+    eval_interval: 100_000,
+  };
+  const swarm = new VirtualSwarm({ config, peers: equal(3, 100) });
+  const works = (id: string) =>
+    swarm.state.view!.stages.some(({ replicas }) =>
+      replicas.some(({ peer, microBatches }) => peer === id && microBatches.length > 0)
+    );
+  swarm.train({ steps: 5 });
+  assert.ok(works("p2"));
+  swarm.slowdown["p2"] = 20;
+  swarm.train({ steps: 20 });
+  assert.ok(!works("p2"), "twenty times as slow, and still in the way");
+  swarm.slowdown["p2"] = 1;
+  swarm.train({ seconds: 500 });
+  assert.ok(!works("p2"), "nobody knows");
+  swarm.train({ seconds: 200 });
+  assert.ok(works("p2"), swarm.told.slice(-5).join("\n"));
+  assert.equal(swarm.state.stepsRedone, 0);
+});
+
 Deno.test("balance: a slow replica gets fewer micro-batches at once, without a transfer, and the gain is told in truth", () => {
   const swarm = new VirtualSwarm({ config: { ...PIPELINE, n_stage: 1 }, peers: equal(2, 50) });
   swarm.train({ steps: 6 });

@@ -3,8 +3,9 @@
 import { peersOf } from "../../peer/wire/view.ts";
 import type { Pass, StateSource } from "../../peer/wire/control.ts";
 import { openAhead } from "./ahead.ts";
-import { balance } from "./balance.ts";
+import { balance, watchAhead } from "./balance.ts";
 import { changesDue } from "./changes.ts";
+import { silentHolder } from "./disputes.ts";
 import { lossScaleOf } from "./loss_scale.ts";
 import { isStuck, maintain } from "./maintain.ts";
 import { restart } from "./recovery.ts";
@@ -32,6 +33,7 @@ export function afterBoundary(turn: Turn): void {
   if (!finished && s.replanDue === null && changesDue(s)) s.replanDue = "the configuration changes";
   if (!finished && s.replanDue === null && s.tidyDue) s.replanDue = placementDue(turn);
   if (!finished && s.replanDue === null) balance(turn);
+  if (finished && silentHolder(s) !== null) return setPhase(turn, "held");
   const must = finished || s.replanDue !== null;
   if (must && s.snapshots.at(-1)?.step !== s.committed && s.source?.step !== s.committed && s.committed > 0) {
     return handover(turn);
@@ -65,6 +67,7 @@ export function goOn(turn: Turn): void {
   turn.s.round = { pass: "train", step: turn.s.committed };
   setPhase(turn, "round");
   collectIfDue(turn);
+  watchAhead(turn);
   openAhead(turn);
 }
 

@@ -73,7 +73,7 @@ export function spreadWinners(turn: Turn): void {
 /** Commits the open step once enough holders of every stage have logged it. */
 export function commitIfComplete(turn: Turn): void {
   const { s } = turn;
-  if (s.view === null || s.round?.pass !== "train") return;
+  if (s.view === null || s.round?.pass !== "train" || s.dispute !== null) return;
   for (const stage of s.view.stages) {
     const holders = liveHolders(s, stage);
     const logged = holders.filter((replica) => s.logged[stage.index]?.[replica.peer] !== undefined);
@@ -116,6 +116,7 @@ function commit(turn: Turn, step: number): void {
   Object.assign(s, { committed: step + 1, logged: {}, round: null, barren: 0, lastCommit: message });
   delete s.loggers[step - STEPS_REMEMBERED];
   delete s.stateHashes[step - STEPS_REMEMBERED];
+  delete s.stateTold[step - STEPS_REMEMBERED];
   if (ahead) goOn(turn);
   else afterBoundary(turn);
 }

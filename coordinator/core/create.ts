@@ -11,7 +11,17 @@ import { noTraces } from "./trace.ts";
 /** What belongs to one cut of the layers and begins anew with the next. */
 export function fresh() {
   return {
-    ...{ logged: {}, evaluated: {}, ready: [], stateHashes: {}, applied: {}, warm: {}, loggers: {} },
+    ...{
+      logged: {},
+      evaluated: {},
+      ready: [],
+      stateHashes: {},
+      stateTold: {},
+      dispute: null,
+      applied: {},
+      warm: {},
+      loggers: {},
+    },
     ...{
       totalRequests: [],
       learnerHashes: {},
@@ -62,6 +72,7 @@ export function createRunState(
     ...fresh(),
     ...{
       suspects: {},
+      disputes: {},
       lastCommit: null,
       lossScales: [],
       departures: [],

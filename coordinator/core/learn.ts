@@ -3,6 +3,7 @@
 // holder. Pure; mutates the turn's state.
 import type { StateFile } from "../../peer/wire/control.ts";
 import { currentHolders, isLearner } from "./holders.ts";
+import { LOADING_MS, loadingMs } from "./loading.ts";
 import { evict } from "./recovery.ts";
 import type { Transfer } from "./run_state.ts";
 import { learned } from "./shares.ts";
@@ -104,7 +105,10 @@ export function rerouteTransfers(turn: Turn, gone: string): void {
 }
 
 export function timeOutTransfers(turn: Turn): void {
+  const { spec, view } = turn.s;
+  // With adapters a learner also fetches its layers of the frozen model.
+  const patience = TRANSFER_MS + (view === null ? 0 : loadingMs(spec, view) - LOADING_MS);
   for (const transfer of [...turn.s.transfers]) {
-    if (turn.now - transfer.at > TRANSFER_MS) retry(turn, transfer);
+    if (turn.now - transfer.at > patience) retry(turn, transfer);
   }
 }

@@ -201,6 +201,20 @@ Deno.test("maintain: a transfer that does not end begins anew with another holde
   assert.equal(run.sent("kicked")[0]!.mayReturn, true);
 });
 
+Deno.test("maintain: a learner of adapters has more time, since it also fetches the frozen model", () => {
+  const wide = { n_layer: 8, n_embd: 512, n_head: 8, n_inner: 1408, lora_rank: 4 };
+  const run = pair({ gradient_accumulation_steps: 3, ...wide });
+  run.join("late");
+  run.commit();
+  run.now += 60_001;
+  run.feed({ type: "tick" });
+  assert.equal(run.sent("snapshot").length, 1);
+  // 28 million parameters at a megabyte a second, and some for table and head.
+  run.now += 130_000;
+  run.feed({ type: "tick" });
+  assert.equal(run.sent("snapshot").length, 2);
+});
+
 Deno.test("maintain: a learner that got a wrong state says so and gets another; nobody else may ask for one", () => {
   const run = pair({ gradient_accumulation_steps: 3 });
   run.join("late");

@@ -28,12 +28,38 @@ function takeOps(s: RunCoreState, peer: PeerRecord, told: StageTimes[]): void {
   if (settled.length === 0 || settled.length < computed.length) return;
   peer.microBatchMs = settled.reduce((sum, it) => sum + it.forwardMs + it.backwardMs + it.weightGradMs, 0);
   peer.opMs = perLayer(s, settled);
+  takeBoundary(s, peer, settled);
 }
 
-/** A stage's times over its layers, the head counted by its work; what is computed again is no part of B as the planner has it. */
+/** What a boundary's tensors cost a peer, whatever lies between its boundaries. */
+function takeBoundary(s: RunCoreState, peer: PeerRecord, ops: StageTimes[]): void {
+  const boundaries = ops.reduce((sum, { stage }) => sum + boundariesOf(s.view!.stages[stage]!), 0);
+  const sum = (of: (it: StageTimes) => number) => ops.reduce((total, it) => total + of(it), 0);
+  if (boundaries === 0) return;
+  if (ops.some(({ decodeMs, encodeMs }) => decodeMs !== undefined || encodeMs !== undefined)) {
+    peer.codingMs = sum(codingOf) / boundaries;
+  }
+  if (ops.some(({ sendMs }) => sendMs !== undefined)) peer.sendMs = sum((it) => it.sendMs ?? 0) / boundaries;
+}
+
+function boundariesOf({ embed, head }: Pick<StagePlan, "embed" | "head">): number {
+  return 2 - Number(embed) - Number(head);
+}
+
+function codingOf({ decodeMs = 0, encodeMs = 0 }: StageTimes): number {
+  return decodeMs + encodeMs;
+}
+
+/**
+ * A stage's times over its layers, the head counted by its work; what is computed again is no part of B as the planner has it, and
+ * half of what coding takes no part of F and B each.
+ */
 function perLayer(s: RunCoreState, ops: StageTimes[]): OpMs {
   const sum = { work: 0, forward: 0, backward: 0, weightGrad: 0 };
-  for (const { stage, forwardMs, backwardMs, weightGradMs } of ops) {
+  for (const times of ops) {
+    const { stage, weightGradMs } = times;
+    const forwardMs = Math.max(0, times.forwardMs - codingOf(times) / 2);
+    const backwardMs = Math.max(0, times.backwardMs - codingOf(times) / 2);
     const plan = s.view!.stages[stage]!;
     const work = workOf(s, plan);
     const again = RECOMPUTED[plan.recompute ?? "none"] * (plan.endLayer - plan.firstLayer) / work;

@@ -51,6 +51,19 @@ function times(changes: Partial<StageTimes> = {}): StageTimes {
   return { cut: 4, stage: 0, microBatches: 20, ...ms, ...changes };
 }
 
+Deno.test("measures: what coding takes belongs to a stage's boundaries, not to its layers", () => {
+  const s = stateOf([stage(0, [0, 2], "a"), stage(1, [2, 4], "b"), stage(2, [4, 6], "a")]);
+  const coding = { decodeMs: 0.5, encodeMs: 1.5, sendMs: 0.25 };
+  takeMeasures(s, s.peers["a"]!, beat({ ops: [times(coding)] }));
+  // One boundary: F and B have a millisecond of it each, over two layers.
+  assert.deepEqual(s.peers["a"]!.opMs, { forward: 2.5, backward: 5.5, weightGrad: 4.5 });
+  assert.deepEqual([s.peers["a"]!.codingMs, s.peers["a"]!.sendMs], [2, 0.25]);
+  takeMeasures(s, s.peers["b"]!, beat({ ops: [times({ stage: 1, ...coding })] }));
+  assert.deepEqual([s.peers["b"]!.codingMs, s.peers["b"]!.sendMs], [1, 0.125]);
+  takeMeasures(s, s.peers["b"]!, beat({ ops: [times({ stage: 1 })] }));
+  assert.equal(s.peers["b"]!.codingMs, 1, "figures that are not told leave the former");
+});
+
 Deno.test("measures: a stage's times per layer, and of a micro-batch", () => {
   const s = stateOf([stage(0, [0, 3], "a"), stage(1, [3, 6], "b")]);
   takeMeasures(s, s.peers["a"]!, beat({ ops: [times()] }));

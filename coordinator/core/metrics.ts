@@ -173,6 +173,12 @@ const ofDepartures: Family[] = [
     "Steps passed over because a gradient overflowed f16.",
     (s) => s.stepsSkipped,
   ),
+  gauges("shoal_texts", "Texts that the peers write together, or that wait.", ({ texts }) => [
+    [{ state: "writing" }, texts.writing.length],
+    [{ state: "waiting" }, texts.waiting.length],
+  ]),
+  single("shoal_text_tokens_total", "Tokens that peers wrote together.", (s) => s.texts.tokensTotal),
+  single("shoal_text_restarts_total", "Texts that had to begin anew.", (s) => s.texts.restartsTotal),
   single("shoal_steps_at_risk", "Committed steps that one departure now could cost.", stepsAtRisk),
   single(
     "shoal_fenced_frames_total",

@@ -49,6 +49,10 @@ Deno.test("optimizer: on the GPU where one peer that can holds the stage, if the
   assert.deepEqual(modes(training(["a", "b", "c"], { n_stage: 2 })), ["gpu", undefined]);
 });
 
+Deno.test("optimizer: adapters make their steps in the exact core, for a GPU's would train whole matrices", () => {
+  assert.deepEqual(modes(training(["a", "b"], { lora_rank: 2 })), [undefined, undefined]);
+});
+
 Deno.test("optimizer: the ends of a tied embedding add up integers; one stage that is both ends need not", () => {
   const tied = { tie_word_embeddings: true, n_layer: 3 };
   assert.deepEqual(modes(training(["a", "b", "c"], tied)), [undefined, "gpu", undefined]);

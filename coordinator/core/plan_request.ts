@@ -76,8 +76,10 @@ function plannerPeer(peer: PeerRecord): PlannerPeer {
 function speedOf(engine: string, peer: PeerRecord): EngineSpeed {
   const { forward, backward, weightGrad } = sumOf(peer.opMs ?? EVEN) > 0 ? peer.opMs ?? EVEN : EVEN;
   const scale = blockMsOf(peer) / 1000 / (forward + backward + weightGrad);
+  const coding = peer.codingMs === undefined ? {} : { coding: peer.codingMs / 1000 };
   return {
     ...{ engine, forward: forward * scale, backward: backward * scale, weightGrad: weightGrad * scale },
+    ...coding,
   };
 }
 
@@ -85,7 +87,7 @@ function sumOf({ forward, backward, weightGrad }: OpShares): number {
   return forward + backward + weightGrad;
 }
 
-/** As both ends measured it: the sender's rate, the mean of the two round trips. */
+/** As both ends measured it: the sender's rate, the mean of the two round trips; and what the sender takes to hand a tensor over. */
 function linkBetween(
   from: PeerRecord | undefined,
   to: PeerRecord | undefined,
@@ -101,10 +103,14 @@ function linkBetween(
   const trips = [there, back].flatMap((link) => link !== undefined && link.rttMs > 0 ? [link.rttMs] : []);
   const rtt = trips.reduce((sum, ms) => sum + ms, 0) / trips.length;
   const rate = there?.upBytesPerS ?? 0;
+  const handing = (from.sendMs ?? 0) / 1000;
   return {
     ...(trips.length === 0
-      ? { latency: supposed.latency, latencyMost: Math.max(UNKNOWN_LATENCY_MOST_S, supposed.latency) }
-      : { latency: rtt / 2000 }),
+      ? {
+        latency: supposed.latency + handing,
+        latencyMost: Math.max(UNKNOWN_LATENCY_MOST_S, supposed.latency) + handing,
+      }
+      : { latency: rtt / 2000 + handing }),
     bytesPerS: Math.max(BYTES_PER_S_MIN, rate === 0 ? supposed.bytesPerS : rate),
   };
 }

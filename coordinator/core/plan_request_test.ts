@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { readConfig } from "../../peer/model/config.ts";
 import { specOf } from "../../peer/model/layout.ts";
 import { holderBytes } from "../../peer/model/stage_memory.ts";
+import { CostModel } from "../plan/planner_model.ts";
 import { roomOf } from "./fit.ts";
 import {
   blockMsOf,
@@ -44,6 +45,27 @@ Deno.test("plan request: a block's time divides as the operations do; what is be
   // Parts that were measured as nothing say nothing.
   const none = { forward: 0, backward: 0, weightGrad: 0 };
   near(request([peerOf("a", { opMs: none })]).peers[0]!.engines[0]!.forward, 0.01);
+});
+
+Deno.test("plan request: coding is reckoned by boundary, and handing a tensor over by link", () => {
+  const a = peerOf("a", { codingMs: 4, sendMs: 3, slowdown: 2, links: { b: linkOf(40, 2e6) } });
+  const asked = request([a, peerOf("b")]);
+  assert.equal(asked.peers[0]!.engines[0]!.coding, 0.004, "measured, whatever else is believed");
+  assert.equal(asked.peers[1]!.engines[0]!.coding, undefined);
+  near(asked.link("a", "b")!.latency, 0.023);
+  near(asked.link("b", "a")!.latency, 0.02);
+  const model = new CostModel(asked);
+  const coded = ([first, end]: [number, number]) => {
+    const op = model.opSeconds(0, first, end, "none");
+    const plain = 0.02 * model.work(first, end);
+    near(model.seconds(0, first, end, "none"), op.F + op.B + op.W);
+    return [op.F - plain, op.B - plain, op.W - plain].map((it) => Math.round(1e6 * it) / 1e3);
+  };
+  assert.deepEqual([[0, 4], [0, 2], [1, 3]].map((range) => coded(range as [number, number])), [
+    [0, 0, 0],
+    [2, 2, 0],
+    [4, 4, 0],
+  ]);
 });
 
 Deno.test("plan request: a codec for each link is asked for only if the run says so, and has its memory", () => {

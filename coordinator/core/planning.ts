@@ -20,7 +20,6 @@ export const CHANGES_TOLD = 12;
 /** Averages of a stage as they were when they were last looked at. */
 export interface SeenTimes {
   cut: number;
-  stage: number;
   microBatches: number;
   /** F + B + W of one micro-batch. */
   ms: number;
@@ -56,7 +55,7 @@ export interface Planning {
   /** The plan with which the present cut began; null if the planner did not make it. */
   plan: Plan | null;
   balancer: Balancer;
-  /** By peer. */
+  /** By peer and stage. */
   seen: Record<string, SeenTimes>;
   /** Committed steps when the plan was last looked at. */
   lookedAt: number;
@@ -64,6 +63,8 @@ export interface Planning {
   hidden: string;
   /** The plan was weighed with links as they were measured under the present cut. */
   linksWeighed: boolean;
+  /** Steps overlap, and the next one is not to be opened before the plan was weighed. */
+  boundaryDue: boolean;
   /** For the next cut, if the peers are still those. */
   prepared: { key: string; answer: Plan | Infeasible; why: string } | null;
   standBy: StandByPlan[];
@@ -83,7 +84,7 @@ export interface Planning {
 export function noPlanning(): Planning {
   return {
     ...{ plan: null, balancer: createBalancer(), seen: {}, lookedAt: -1, hidden: "" },
-    ...{ linksWeighed: false, prepared: null },
+    ...{ linksWeighed: false, boundaryDue: false, prepared: null },
     ...{ standBy: [], standByFor: "", standByAt: 0, promised: null, changes: [], stepS: null, lastS: [] },
   };
 }
@@ -93,7 +94,7 @@ export function planKey(s: Pick<RunCoreState, "config">, peers: readonly PeerRec
   const { n_stage, schedule, gradient_accumulation_steps, batch_size, shadows, recompute } = s.config;
   const about = [n_stage, schedule, gradient_accumulation_steps, batch_size, shadows, recompute];
   const each = peers.map((peer) =>
-    [peer.id, blockMsOf(peer).toPrecision(3), peer.memoryBytes, peer.hidden, peer.engine].join("/")
+    [peer.id, blockMsOf(peer).toPrecision(3), peer.memoryBytes, peer.hidden, peer.engine, peer.pin].join("/")
   );
   return JSON.stringify([about, each.toSorted()]);
 }

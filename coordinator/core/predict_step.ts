@@ -137,12 +137,13 @@ function bytesPerValue(view: View): Map<string, number> {
 
 /** As measured in this stage; before that from what the peer's layers took elsewhere. */
 function millisecondsOf(s: RunCoreState, stage: StagePlan, peer: string): OpTimes | null {
-  const { ops = [], opMs } = s.peers[peer] ?? {};
+  const { ops = [], opMs, codingMs = 0 } = s.peers[peer] ?? {};
   const times = ops.find((it) => it.stage === stage.index && it.microBatches > 0);
   if (times !== undefined) return { F: times.forwardMs, B: times.backwardMs, W: times.weightGradMs };
   if (opMs === undefined) return null;
   const again = RECOMPUTED[stage.recompute ?? "none"] * (stage.endLayer - stage.firstLayer);
   const work = workOf(s, stage);
   const { forward, backward, weightGrad } = opMs;
-  return { F: forward * work, B: backward * work + forward * again, W: weightGrad * work };
+  const coding = codingMs * (2 - Number(stage.embed) - Number(stage.head)) / 2;
+  return { F: forward * work + coding, B: backward * work + forward * again + coding, W: weightGrad * work };
 }

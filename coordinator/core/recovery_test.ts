@@ -1,7 +1,8 @@
 // Departures that cost more than an amendment: who notices, what is collected, how far a run falls back, and when it stops
 // trying. Every rollback is counted and told, and nothing is lost while each stage still has a holder.
 import assert from "node:assert/strict";
-import { LOADING_MS, ROUND_MS } from "./run_core.ts";
+import { LOADING_MS } from "./loading.ts";
+import { ROUND_MS } from "./run_core.ts";
 import { stepsAtRisk } from "./safety.ts";
 import { COMPILING_SILENCE_MS, SILENCE_MS } from "./silence.ts";
 import { RunHarness } from "../../test/support/run_harness.ts";
@@ -193,6 +194,31 @@ Deno.test("recovery: a peer that does not load in time is put out, the others go
   run.now += LOADING_MS + 1;
   run.feed({ type: "tick" });
   assert.match(run.sent("kicked")[0]!.reason, /not ready after 120 s/);
+  assert.deepEqual(run.members(), ["a"]);
+});
+
+Deno.test("recovery: what has to be fetched of a frozen model gives a slow line more time", () => {
+  const config = {
+    min_peers: 2,
+    n_stage: 1,
+    n_layer: 8,
+    n_embd: 512,
+    n_head: 8,
+    n_inner: 1408,
+    lora_rank: 4,
+  };
+  const run = new RunHarness(config);
+  run.join("a");
+  run.join("b");
+  run.say("a", { type: "ready", gen: run.gen });
+  // At a megabyte a second; layers and their gains, without table and head, would take this long.
+  const { n_layer, n_embd, n_inner } = run.state.config;
+  const least = 4 * n_layer * 3 * n_embd * n_inner / 1000;
+  run.now += LOADING_MS + least;
+  run.feed({ type: "tick" });
+  assert.deepEqual(run.members(), ["a", "b"]);
+  run.now += least;
+  run.feed({ type: "tick" });
   assert.deepEqual(run.members(), ["a"]);
 });
 

@@ -149,8 +149,15 @@ function standByPlan(
   { peer, plan }: { peer: string; plan: Plan },
 ): StandByPlan {
   const left = peers.filter(({ id }) => id !== peer);
-  const request = { ...requestFor(s, peers), simulatedOps: STANDBY_OPS };
-  const found = standByFor({ ...request, hiddenAlone: true }, plan, peer);
+  const request = { ...requestFor(s, peers), simulatedOps: STANDBY_OPS, hiddenAlone: true };
+  const pinned = (found: StandBy): StandBy => {
+    const pins = pinsOf(left);
+    if (found.replanned.kind === "infeasible" || pins.length === 0) return found;
+    const without = { ...request, peers: request.peers.filter(({ id }) => id !== peer) };
+    const replanned = withPins(without, found.replanned, pins);
+    return { ...found, replanned, diff: diffPlans(found.amended ?? plan, replanned, { request: without }) };
+  };
+  const found = pinned(standByFor(request, plan, peer));
   return {
     ...{ peer, key: planKey(s, left), amendedSeconds: found.amended?.seconds ?? null },
     ...{ answer: found.replanned, sentence: sentenceFor(s, found) },

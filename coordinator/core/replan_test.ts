@@ -145,6 +145,21 @@ Deno.test("replan: a departure that takes a stage along is answered with the pla
   );
 });
 
+Deno.test("replan: what is ready for a loss has those who are pinned where they are wanted", () => {
+  for (const wanted of [0, 1]) {
+    const run = RunHarness.training(["a", "b", "c"], { ...HEAVY, n_stage: 2, shadows: false });
+    const { standBy } = run.state.planning;
+    for (let i = 0; i < 4; i++) tick(run);
+    run.feed({ type: "admin", action: "pin", peer: "a", stage: wanted });
+    for (let i = 0; i < 4; i++) tick(run);
+    assert.notEqual(run.state.planning.standBy, standBy, "made before the wish");
+    const lost = run.state.planning.standBy.find(({ peer }) => peer !== "a")!;
+    assert.ok(lost.answer.kind === "plan");
+    assert.deepEqual(lost.answer.stages[wanted]!.replicas.map(({ peer }) => peer), ["a"]);
+    assert.ok(lost.answer.reasons.includes(`a computes stage ${wanted + 1}: it is pinned there.`));
+  }
+});
+
 Deno.test("replan: the status tells the plan's reasons, its prediction and who is left over", () => {
   const run = RunHarness.training(["a", "b", "c"], { n_stage: 1, gradient_accumulation_steps: 2 });
   const status = planStatus(run.state)!;

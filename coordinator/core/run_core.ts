@@ -22,8 +22,10 @@ import {
   spreadWinners,
 } from "./commit.ts";
 import { createRunState } from "./create.ts";
+import { isTold, settleDispute, silentHolder, tellState } from "./disputes.ts";
 import { isHolder, isLearner, isOfFormer } from "./holders.ts";
 import { offerState, settleLearners, timeOutTransfers, wantState } from "./learn.ts";
+import { loadingMs } from "./loading.ts";
 import { wantsNewCut } from "./maintain.ts";
 import { takeMeasures } from "./measures.ts";
 import { countCosts, tellHolders } from "./stalls.ts";
@@ -48,8 +50,6 @@ import {
 } from "./run_state.ts";
 import { note, setStatus, type Turn } from "./turn.ts";
 
-/** Loading a view (download, connect, compile) may take this long; slower peers are dropped so that the rest goes on. */
-export const LOADING_MS = 120_000;
 /** Two peers that cannot be linked after so many tries of theirs in one cut do not stay together. */
 const LINK_LOSSES_MAX = 4;
 /** A round that has not ended by then is stuck for a reason no detector saw; it is redone in a new generation. */
@@ -253,14 +253,9 @@ function applied(turn: Turn, id: string, message: PeerMessage & { type: "applied
   settleRequests(turn);
   // Nobody else has that state; if somebody learns it, the holder reads it and says it again with its hash.
   if (hash === UNREAD_STATE) return commitIfComplete(turn);
-  const hashes = s.stateHashes[step] ??= {};
-  const first = hashes[stage];
-  if (first === undefined && holder) hashes[stage] = hash;
-  else if (first === hash) s.agreements++;
-  else if (first !== undefined && holder) {
-    return evict(turn, id, `state of stage ${stage} differs after step ${step}`, { wrong: true });
-  }
+  if (holder && !tellState(turn, id, { step, stage, hash })) return;
   commitIfComplete(turn);
+  if (isEnding(s) && silentHolder(s) === null) return afterBoundary(turn);
   if (learner) s.learnerHashes[`${stage}/${id}`] = { step, hash };
   if (!settleLearners(turn, stage)) return;
   endRestoreIfHeld(turn);
@@ -317,6 +312,13 @@ function stored(turn: Turn, event: { cut: number; step: number; file: StateFile 
   offerState(turn, event.step, event.file);
   if (s.pending === null || s.pending.step !== event.step) return;
   if (s.pending.files.some((file) => file.stage === event.file.stage)) return;
+  if (!isTold(s, event.step, event.file)) {
+    return note(
+      turn,
+      "warning",
+      `another state of stage ${event.file.stage + 1} was brought than was told of`,
+    );
+  }
   s.pending.files.push(event.file);
   if (s.view !== null && s.pending.files.length === s.view.stages.length) complete(turn);
 }
@@ -362,6 +364,8 @@ function finishIfDone(turn: Turn): void {
 function tick(turn: Turn): void {
   const { s, now } = turn;
   judgeSilence(turn);
+  settleDispute(turn);
+  if (isEnding(s) && silentHolder(s) === null) afterBoundary(turn);
   timeOutRequests(turn);
   timeOutTransfers(turn);
   concludeIfWhole(turn);
@@ -369,13 +373,24 @@ function tick(turn: Turn): void {
   tickKept(turn);
   planForALoss(turn);
   const age = now - s.phaseSince;
-  if (s.phase === "loading" && age > LOADING_MS && s.view !== null) {
+  if (s.phase === "loading" && s.view !== null && age > loadingMs(s.spec, s.view)) {
     const late = peersOf(s.view).find((peer) => !s.ready.includes(peer));
-    if (late !== undefined) evict(turn, late, `not ready after ${LOADING_MS / 1000} s`, { mayReturn: true });
+    if (late !== undefined) {
+      evict(turn, late, `not ready after ${Math.round(age / 1000)} s`, { mayReturn: true });
+    }
   } else if (s.phase === "round" && age > ROUND_MS) {
     recover(turn, `no progress for ${ROUND_MS / 1000} s`);
   } else if (s.phase === "handover" && age > ROUND_MS) {
     // Asking the same holders for the same state once more would go on for ever.
     restart(turn, `no complete state after ${ROUND_MS / 1000} s`);
+  } else if (isEnding(s) && age > ROUND_MS) {
+    evict(turn, silentHolder(s)!, `its last state was not told within ${ROUND_MS / 1000} s`, {
+      mayReturn: true,
+    });
   }
+}
+
+/** All steps are done; it waits for what the holders tell of their states. */
+function isEnding(s: RunCoreState): boolean {
+  return s.phase === "held" && s.committed >= s.target && s.ending === null && s.view !== null;
 }

@@ -32,6 +32,9 @@ export interface PeerRecord {
   blockMs: number;
   /** What its operations are believed to take over what it measured when it joined; absent = 1. */
   slowdown?: number;
+  /** Since when it has had no work for being slow, and how often that was forgotten. */
+  idleSince?: number;
+  forgiven?: number;
   memoryBytes: number;
   /** Which kernels its engine chose by measuring, in words; absent where it chooses none. */
   kernels?: string;
@@ -57,8 +60,11 @@ export interface PeerRecord {
   /** Shards of snapshots that it sent: bytes, and chunks that needed no sending. */
   snapshotBytes: number;
   snapshotSpared: number;
-  /** Milliseconds of one layer and one micro-batch: the probe's, later the moving averages over what it computes. */
+  /** Milliseconds of one layer and one micro-batch, without coding: the probe's, later the moving averages over what it computes. */
   opMs?: OpMs;
+  /** Milliseconds in which it decodes one boundary tensor and encodes another, and in which it hands one to its link; absent: unknown. */
+  codingMs?: number;
+  sendMs?: number;
   /** Moving averages per micro-batch of the stages that it computes in the present cut. */
   ops?: StageTimes[];
   /** F + B + W of one micro-batch in all stages that it computes, moving average, ms; absent until some are done. */
@@ -183,8 +189,14 @@ export interface RunCoreState {
   ready: string[];
   logged: Record<number, Record<string, LoggedTotal>>;
   evaluated: Record<string, { lossSum: number; lossCount: number }>;
-  /** Of recent steps: the state hash of each stage, as its first holder told it (I4). */
+  /** Of recent steps: the state hash of each stage, as its first holder or most of them told it (I4). */
   stateHashes: Record<number, Record<number, string>>;
+  /** What each holder told, by step, stage and peer. */
+  stateTold: Record<number, Record<number, Record<string, string>>>;
+  /** Holders differ, and it is open who is right (disputes.ts). */
+  dispute: { step: number; stage: number } | null;
+  /** How often a peer was among those of whom nobody could say who was right. */
+  disputes: Record<string, number>;
   /** Newest step that a holder has applied, by peer and stage. */
   applied: Record<string, Record<number, number>>;
   /** Stages for which a peer's engine is built. */

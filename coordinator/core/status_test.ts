@@ -91,10 +91,8 @@ Deno.test("status: what a lone holder would take with it are the steps since the
   const run = chain({ snapshot_interval: 2 });
   for (let i = 0; i < 3; i++) commit(run);
   assert.equal(stepsAtRisk(run.state), 3, "an incomplete snapshot counted");
-  for (const stage of run.state.view!.stages) {
-    const { index, firstLayer, endLayer, embed, head } = stage;
-    const file = { stage: index, firstLayer, endLayer, embed, head, bytes: 1, hash: `state ${index}` };
-    run.feed({ type: "stored", cut: run.state.view!.cut, step: 2, file });
+  for (const { index } of run.state.view!.stages) {
+    run.feed({ type: "stored", cut: run.cut, step: 2, file: { ...run.fileOf(2, index), hash: "state" } });
   }
   assert.equal(stepsAtRisk(run.state), 1);
   const status = statusOf(run.state, run.now);

@@ -7,22 +7,22 @@ import type { PeerRecord, RunCoreState } from "./run_state.ts";
 export const AVERAGE_WEIGHT = 0.1;
 
 /**
- * Mean seconds of a new micro-batch, F + B + W, of each peer that computes in one stage. Null until each of them has told of new
- * ones: half of the peers' figures would compare them with the other half's old ones.
+ * Mean seconds of a new micro-batch, F + B + W, of each peer that computes: of all its stages together, in each of which it has as
+ * many. Null until each of them has told of new ones: half of the peers' figures would compare them with the other half's old ones.
  */
 export function freshSeconds(s: RunCoreState): Record<string, number> | null {
   const { seen } = s.planning;
   const found: Record<string, number> = {};
   const looked: typeof seen = {};
   for (const { stage, peer } of computing(s)) {
-    if (found[peer] !== undefined) return null;
     const times = timesOf(s, stage, s.peers[peer]);
-    const before = seen[peer];
-    const known = before?.cut === times?.cut && before?.stage === stage ? before : undefined;
+    const key = `${peer}/${stage}`;
+    const before = seen[key];
+    const known = before?.cut === times?.cut ? before : undefined;
     if (times === null || times.microBatches <= (known?.microBatches ?? 0)) return null;
     const ms = times.forwardMs + times.backwardMs + times.weightGradMs;
-    looked[peer] = { cut: times.cut, stage, microBatches: times.microBatches, ms };
-    found[peer] = newestMean(ms, times.microBatches, known) / 1000;
+    looked[key] = { cut: times.cut, microBatches: times.microBatches, ms };
+    found[peer] = (found[peer] ?? 0) + newestMean(ms, times.microBatches, known) / 1000;
   }
   s.planning.seen = looked;
   return found;

@@ -24,6 +24,8 @@ export type TextTold =
 
 export interface Text {
   id: number;
+  /** In the edition, below TEXTS_PER_EDITION; no other text that is written has it. */
+  slot: number;
   wish: TextWish;
   written: number[];
   /** As the stages have read it in this edition, and the pieces that they are still to get. */
@@ -67,6 +69,9 @@ export interface Texts {
   failures: number;
   problem: string;
   againAt: number;
+  /** Since the coordinator started. */
+  tokensTotal: number;
+  restartsTotal: number;
   /** Who failed a stage last, by "stage/peer", and when: others come first for a while. */
   avoided: Record<string, number>;
 }
@@ -74,6 +79,6 @@ export interface Texts {
 export function noTexts(): Texts {
   return {
     ...{ nextId: 0, edition: null, writing: [], waiting: [] },
-    ...{ failures: 0, problem: "", againAt: 0, avoided: {} },
+    ...{ failures: 0, problem: "", againAt: 0, avoided: {}, tokensTotal: 0, restartsTotal: 0 },
   };
 }

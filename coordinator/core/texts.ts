@@ -45,7 +45,7 @@ export function askText(turn: Turn, id: number, wish: TextWish): void {
     });
   }
   const fresh = { written: [], window: [], pieces: [], underWay: 0, restarts: 0 };
-  waiting.push({ id, wish, ...fresh, at: now, movedAt: now });
+  waiting.push({ id, slot: -1, wish, ...fresh, at: now, movedAt: now });
 }
 
 /** Whoever wanted it has enough, or is gone. */
@@ -65,7 +65,7 @@ export function recordWriteOpen({ s }: Turn, peer: string, { edition, stage }: O
 export function recordWriteFailed(turn: Turn, peer: string, message: Of<"write-failed">): void {
   const { edition, stage, reason } = message;
   if (seatOf(turn.s, edition, stage)?.peer !== peer) return;
-  turn.s.texts.avoided[`${stage}/${peer}`] = turn.now;
+  avoid(turn, stage, peer);
   closeEdition(turn, `${peer}: ${reason}`);
 }
 
@@ -79,9 +79,10 @@ export function recordWrote(turn: Turn, peer: string, message: Of<"wrote">): voi
   const { token } = message;
   const drawn = text.underWay === 0 && text.pieces.length === 0;
   if (!drawn) return sendPieces(turn, text);
-  // Without one the last stage does not know how to draw; with another it has not this model.
+  // Whoever draws none, or one that the model has not, does not have this model.
   if (token === undefined || token >= spec.vocab_size) return closeEdition(turn, `${peer}: drew no token`);
   texts.failures = 0;
+  texts.tokensTotal++;
   text.written.push(token);
   tell(turn, text.id, { what: "token", token });
   if (text.written.length >= text.wish.count) {
@@ -115,7 +116,7 @@ function judgeEdition(turn: Turn): void {
   }
   const silent = edition.seats.find((seat) => !seat.open);
   if (silent !== undefined && now - edition.at > OPEN_MS) {
-    s.texts.avoided[`${silent.stage}/${silent.peer}`] = now;
+    avoid(turn, silent.stage, silent.peer);
     return closeEdition(turn, `${silent.peer} has not copied its stage in ${OPEN_MS / 1000} s`);
   }
   if (writing.some((text) => now - text.movedAt > STALL_MS)) {
@@ -197,6 +198,12 @@ function writerOf(turn: Turn, stage: StagePlan, seats: readonly Seat[]): string 
   return best?.peer ?? null;
 }
 
+/** Others come first for a while; who was avoided longer ago is forgotten. */
+function avoid({ s, now }: Turn, stage: number, peer: string): void {
+  const recent = Object.entries(s.texts.avoided).filter(([, at]) => now - at < AVOID_MS);
+  s.texts.avoided = { ...Object.fromEntries(recent), [`${stage}/${peer}`]: now };
+}
+
 function byCost(a: readonly number[], b: readonly number[]): number {
   const at = a.findIndex((value, i) => value !== b[i]);
   return at < 0 ? 0 : a[at]! - b[at]!;
@@ -210,6 +217,7 @@ function admitTexts(turn: Turn): void {
   const fresh = writing.length === 0 || now - edition.at < EDITION_MS;
   while (fresh && writing.length < TEXTS_PER_EDITION && waiting.length > 0) {
     const text = waiting.shift()!;
+    while (text.slot < 0 || writing.some(({ slot }) => slot === text.slot)) text.slot++;
     writing.push(text);
     startText(turn, edition, text);
   }
@@ -224,7 +232,7 @@ function startText(turn: Turn, edition: Edition, text: Text): void {
   text.underWay = 0;
   text.movedAt = turn.now;
   tell(turn, text.id, { what: "begun", step: edition.step, restarts: text.restarts });
-  const about = { edition: edition.id, text: text.id, drawn: text.written.length };
+  const about = { edition: edition.id, text: text.id, slot: text.slot, drawn: text.written.length };
   send(turn, lastOf(edition).peer, { order: "text", ...about, ...draws });
   sendPieces(turn, text);
 }
@@ -238,7 +246,7 @@ function sendPieces(turn: Turn, text: Text): void {
     const { position, tokens } = text.pieces.shift()!;
     const draw = text.pieces.length === 0;
     text.underWay++;
-    const about = { edition: edition.id, text: text.id };
+    const about = { edition: edition.id, text: text.id, slot: text.slot };
     send(turn, edition.seats[0]!.peer, { order: "rows", ...about, position, tokens, draw });
   }
 }
@@ -263,7 +271,8 @@ function closeEdition(turn: Turn, why: string | null): void {
     if (peers[peer] !== undefined) send(turn, peer, { order: "close", edition: edition.id });
   }
   const begun = texts.writing.splice(0);
-  for (const text of begun) text.restarts++;
+  texts.restartsTotal += begun.length;
+  for (const text of begun) Object.assign(text, { restarts: text.restarts + 1, slot: -1 });
   // Each waits anew for the next one.
   for (const text of texts.waiting = [...begun, ...texts.waiting]) text.movedAt = turn.now;
   texts.edition = null;

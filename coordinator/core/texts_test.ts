@@ -5,6 +5,7 @@ import { RunHarness } from "../../test/support/run_harness.ts";
 import type { PeerMessage } from "../../peer/wire/control.ts";
 import { TEXTS_PER_EDITION, type WriteOrder } from "../../peer/wire/texts.ts";
 import type { TextTold, TextWish } from "./text_state.ts";
+import { metricsText } from "./metrics.ts";
 import { EDITION_MS, OPEN_MS, STALL_MS, TEXT_MS, TEXTS_MAX, WAIT_MS } from "./texts.ts";
 
 type Order<T extends WriteOrder["order"]> = Extract<WriteOrder, { order: T }> & { to_: string };
@@ -86,15 +87,15 @@ Deno.test("texts: a holder of each stage copies its weights of one step, then ro
   const { edition } = scene;
   const draws = { seed: 9, drawn: 0, temperature: 1, topK: 0, topP: 1 };
   assert.deepEqual(scene.orders(), [
-    { order: "text", edition, text: 5, ...draws, to_: "b" },
-    { order: "rows", edition, text: 5, position: 0, tokens: [1, 2], draw: false, to_: "a" },
-    { order: "rows", edition, text: 5, position: 2, tokens: [3], draw: true, to_: "a" },
+    { order: "text", edition, text: 5, slot: 0, ...draws, to_: "b" },
+    { order: "rows", edition, text: 5, slot: 0, position: 0, tokens: [1, 2], draw: false, to_: "a" },
+    { order: "rows", edition, text: 5, slot: 0, position: 2, tokens: [3], draw: true, to_: "a" },
   ]);
   scene.wrote(5);
   assert.deepEqual(scene.orders(), [], "a token is still to be drawn");
   scene.wrote(5, 4);
   assert.deepEqual(scene.orders(), [
-    { order: "rows", edition, text: 5, position: 3, tokens: [4], draw: true, to_: "a" },
+    { order: "rows", edition, text: 5, slot: 0, position: 3, tokens: [4], draw: true, to_: "a" },
   ]);
   scene.wrote(5, 6);
   // The window of four is full: its newer half is read again.
@@ -145,7 +146,10 @@ Deno.test("texts: a few share an edition, others wait, and an old edition takes 
     scene.wrote(id, 1);
   };
   finish(2);
-  assert.deepEqual(scene.run.state.texts.writing.map(({ id }) => id), [1, 3, 4, 5]);
+  assert.deepEqual(scene.run.state.texts.writing.map(({ id, slot }) => [id, slot]), [[1, 0], [3, 2], [4, 3], [
+    5,
+    1,
+  ]]);
   scene.run.now += EDITION_MS;
   finish(1);
   assert.deepEqual(scene.run.state.texts.writing.map(({ id }) => id), [3, 4, 5], "the copy is old by now");
@@ -227,6 +231,25 @@ Deno.test("texts: a stage that only a refusing peer holds is asked a few times, 
   assert.ok(scene.run.state.texts.edition !== null, "the next one is tried afresh");
 });
 
+Deno.test("texts: editions that come on with a text are no failures, however many end", () => {
+  const scene = new Scene();
+  scene.ask(1, { count: 20 });
+  for (let token = 0; token < 10; token++) {
+    for (let i = 0; i < 20 && scene.run.state.texts.edition === null; i++) scene.tick(500);
+    scene.opened();
+    while (scene.tokens(1).length === token) {
+      const { underWay, pieces } = scene.run.state.texts.writing[0]!;
+      scene.wrote(1, underWay === 1 && pieces.length === 0 ? 5 : undefined);
+    }
+    scene.say("a", { type: "write-failed", edition: scene.edition, stage: 0, reason: "its link is gone" });
+  }
+  assert.deepEqual([scene.tokens(1).length, scene.told(1).filter(({ what }) => what === "failed")], [10, []]);
+  const metrics = metricsText(scene.run.state);
+  assert.match(metrics, /^shoal_text_tokens_total 10$/m);
+  assert.match(metrics, /^shoal_text_restarts_total 10$/m);
+  assert.match(metrics, /^shoal_texts{state="waiting"} 1$/m);
+});
+
 Deno.test("texts: silence ends an edition, and everything ends in time", () => {
   const scene = new Scene();
   scene.ask(1);
@@ -300,4 +323,8 @@ Deno.test("texts: who has least to do writes, and whoever leaves is not asked", 
   );
   const writes = scene.run.state.texts.edition!.seats.map(({ peer }) => peer);
   assert.deepEqual(writes, [...computes].reverse());
+  scene.run.feed({ type: "text-cancel", id: 1 });
+  scene.run.state.peers["b"]!.leaving = true;
+  scene.ask(2);
+  assert.deepEqual(scene.run.state.texts.edition!.seats.map(({ peer }) => peer), ["a", "a"]);
 });

@@ -1,7 +1,7 @@
 // A byte-level byte-pair tokenizer.json as llama.cpp wants to be told of it: tokens with their kinds, pairs, and the name of the way
 // in which a text is cut before pairs are looked for. Pure. What llama.cpp would cut otherwise is refused, not written and wrong.
 import { addedTokensOf, textMarks } from "../store/tokenizer_marks.ts";
-import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
+import { mergesOf, record, TOKEN_KIND, unfit } from "./tokenizer_parts.ts";
 
 export interface BytePairs {
   /** llama.cpp's name of the way a text is cut. */
@@ -18,9 +18,6 @@ export interface BytePairs {
   addsBegin: boolean;
   addsEnd: boolean;
 }
-
-/** llama.cpp's numbers for what a token is. */
-export const TOKEN_KIND = { normal: 1, control: 3, own: 4, unused: 5 } as const;
 
 /** GPT-2's words, in Hugging Face's notation. */
 const GPT2_WORDS = String.raw`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)`;
@@ -39,12 +36,11 @@ const SPLITS: ReadonlyMap<string, string> = new Map([
 const WHOLE_WORDS = "llama-bpe";
 
 /**
- * @param text Of a tokenizer.json. @param vocab Names by number, as the checkpoint has them: rows without a token have made-up ones.
+ * @param json A parsed tokenizer.json. @param vocab Names by number, as the checkpoint has them: rows without a token have made-up ones.
  * @throws {ShoalError} usage for a tokenizer of another kind, with the remedy.
  */
-export function bytePairsOf(text: string, vocab: readonly string[]): BytePairs {
-  const json = record(parse(text)), model = record(json.model);
-  const pre = preOf(json, model);
+export function bytePairsOf(json: unknown, vocab: readonly string[]): BytePairs {
+  const model = record(record(json).model), pre = preOf(record(json), model);
   const ids = record(model.vocab), added = addedTokensOf(json), marks = textMarks(json);
   const kinds = vocab.map((): number => TOKEN_KIND.unused), tokens = [...vocab];
   const set = (id: number, name: string, kind: number) => {
@@ -104,38 +100,4 @@ function splitOf(pre: unknown): string | null {
 function bytesOnly(it: unknown, words: boolean): boolean {
   const { type, add_prefix_space, use_regex } = record(it);
   return type === "ByteLevel" && add_prefix_space === false && (use_regex !== false) === words;
-}
-
-/** Older files have "a b", newer ones ["a", "b"]. */
-function mergesOf({ merges }: Record<string, unknown>): string[] {
-  return (Array.isArray(merges) ? merges : []).map((pair: unknown) => {
-    const parts = typeof pair === "string" ? pair.split(" ") : Array.isArray(pair) ? pair.map(String) : [];
-    if (parts.length === 2 && parts.every((part) => part !== "" && !part.includes(" "))) {
-      return parts.join(" ");
-    }
-    throw unfit(`the pair ${JSON.stringify(pair)?.slice(0, 60)} is none of a byte-level model`);
-  });
-}
-
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new ShoalError(
-      "bad-checkpoint",
-      `its tokenizer.json is not JSON: ${messageOf(error).slice(0, 200)}`,
-    );
-  }
-}
-
-function record(value: unknown): Record<string, unknown> {
-  return typeof value === "object" && value !== null ? value as Record<string, unknown> : {};
-}
-
-function unfit(reason: string): ShoalError {
-  const remedy = "export it as hf, which llama.cpp's convert_hf_to_gguf.py reads";
-  return new ShoalError(
-    "usage",
-    `a model with this tokenizer.json cannot be written as gguf: ${reason}; ${remedy}`,
-  );
 }

@@ -8,10 +8,15 @@ import { AWKWARD_TEXTS, smallBytePairs } from "../../test/support/byte_pairs.ts"
 import { inTempFolder, planOf, writeTiny } from "../../test/support/export_support.ts";
 import { newTokenizer } from "../corpora/tokenizer.ts";
 import { gpt2TokenizerJson } from "../corpora/gpt2.ts";
+import { readConfig } from "../../peer/model/config.ts";
+import { specOf } from "../../peer/model/layout.ts";
 import { tokenizerOf } from "../store/text_tokenizer.ts";
-import { bytePairsOf, TOKEN_KIND } from "./byte_pairs.ts";
+import { textMarks } from "../store/tokenizer_marks.ts";
+import { type BytePairs, bytePairsOf } from "./byte_pairs.ts";
+import { configFiles } from "./hf.ts";
 import { openCheckpoint } from "./source.ts";
 import { tokenizerConfig } from "./tokenizer_files.ts";
+import { TOKEN_KIND } from "./tokenizer_parts.ts";
 import { writeExport } from "./write.ts";
 
 type Json = Record<string, unknown>;
@@ -19,6 +24,10 @@ type Json = Record<string, unknown>;
 /** Names of a tokenizer's tokens, filled up to a multiple of 64. */
 function vocabOf(json: string): string[] {
   return newTokenizer({ label: "test", json }, 64).tokenizer.vocab;
+}
+
+function pairsOf(json: string, vocab: readonly string[]): BytePairs {
+  return bytePairsOf(JSON.parse(json), vocab);
 }
 
 function changed(change: (json: Json & { model: Json; added_tokens: Json[] }) => void): string {
@@ -57,7 +66,7 @@ Deno.test("gguf: an independent reader finds byte pairs under the keys of llama.
 Deno.test("gguf: GPT-2's tokenizer keeps its numbers, and nothing is made up", () => {
   const json = gpt2TokenizerJson();
   const vocab = newTokenizer({ label: "gpt2", json }, 1).tokenizer.vocab;
-  const { tokens, kinds, merges, begin, end, pre } = bytePairsOf(json, vocab);
+  const { tokens, kinds, merges, begin, end, pre } = pairsOf(json, vocab);
   assert.deepEqual([tokens.length, merges.length, begin, end, pre], [
     50_257,
     50_000,
@@ -85,7 +94,7 @@ Deno.test("gguf: a token that the tokenizer puts before a text is said to llama.
       }],
     };
   });
-  const pairs = bytePairsOf(json, vocabOf(json));
+  const pairs = pairsOf(json, vocabOf(json));
   assert.deepEqual([pairs.begin, pairs.addsBegin, pairs.end, pairs.addsEnd], [277, true, 276, false]);
   assert.equal(pairs.kinds[278], TOKEN_KIND.own);
   // As the library that Shoal itself reads it with does.
@@ -94,9 +103,9 @@ Deno.test("gguf: a token that the tokenizer puts before a text is said to llama.
 
 Deno.test("gguf: without a token for a text's end an unused one is named, or the export is refused", () => {
   const json = changed((it) => it.added_tokens = []);
-  assert.equal(bytePairsOf(json, vocabOf(json)).end, 276);
+  assert.equal(pairsOf(json, vocabOf(json)).end, 276);
   const full = newTokenizer({ label: "test", json }, 1).tokenizer.vocab;
-  assert.throws(() => bytePairsOf(json, full), /no token that ends a text/);
+  assert.throws(() => pairsOf(json, full), /no token that ends a text/);
 });
 
 const UNFIT: [string, RegExp, Parameters<typeof changed>[0]][] = [
@@ -116,7 +125,7 @@ for (const [kind, pattern, change] of UNFIT) {
   Deno.test(`gguf: a tokenizer that llama.cpp would not follow is refused with the remedy: ${kind}`, () => {
     const vocab = vocabOf(smallBytePairs(20));
     assert.throws(
-      () => bytePairsOf(changed(change), vocab),
+      () => pairsOf(changed(change), vocab),
       (error) =>
         error instanceof ShoalError && error.code === "usage" && pattern.test(error.message) &&
         /export it as hf/.test(error.message),
@@ -129,8 +138,8 @@ Deno.test("gguf: pairs may be written as lists; a token without a row is refused
     it.model.merges = (it.model.merges as string[]).map((pair) => pair.split(" "))
   );
   const vocab = vocabOf(lists);
-  assert.deepEqual(bytePairsOf(lists, vocab), bytePairsOf(smallBytePairs(20), vocab));
-  assert.throws(() => bytePairsOf(lists, vocab.slice(0, 276)), /has no row in the model/);
+  assert.deepEqual(pairsOf(lists, vocab), pairsOf(smallBytePairs(20), vocab));
+  assert.throws(() => pairsOf(lists, vocab.slice(0, 276)), /has no row in the model/);
 });
 
 Deno.test("hf: begin and end of a text are named in all three files, and the tokenizer goes on as it came", () =>
@@ -160,6 +169,22 @@ Deno.test("hf: begin and end of a text are named in all three files, and the tok
     }
     assert.ok(ours.ends(276) && !ours.ends(275));
   }));
+
+Deno.test("hf: transformers stops at the end of a turn, too", () => {
+  const json = changed((it) => {
+    const [end] = it.added_tokens;
+    it.added_tokens = [
+      { ...end, id: 277, content: "<|eot_id|>" },
+      { ...end, id: 278, content: "<|image|>" },
+      end!,
+    ];
+  });
+  const spec = specOf(readConfig({}), 320), marks = textMarks(JSON.parse(json));
+  const [config, generation] = configFiles(spec, "f32", marks).map(({ pieces: [bytes] }) =>
+    JSON.parse(new TextDecoder().decode(bytes as Uint8Array))
+  );
+  assert.deepEqual([config.eos_token_id, generation.eos_token_id], [276, [276, 277]]);
+});
 
 Deno.test("hf: transformers is told to put a space before a text only where the tokenizer does", () => {
   const json = (add_prefix_space: boolean) => ({ pre_tokenizer: { type: "ByteLevel", add_prefix_space } });

@@ -1,10 +1,9 @@
-// What a GGUF file says of a model's tokenizer: single characters, or a byte-level byte-pair tokenizer. Pure. llama.cpp must give a
-// text the tokens that the model was trained with.
+// What a GGUF file says of a model's tokenizer: single characters, byte-level pairs, or SentencePiece's pairs. Pure. llama.cpp must
+// give a text the tokens that the model was trained with.
 import { bytePairsOf } from "./byte_pairs.ts";
 import type { GgufValue } from "./gguf_writer.ts";
-
-/** llama.cpp's number for an ordinary token. */
-const TOKEN_NORMAL = 1;
+import { isSentencePieces, sentencePiecesOf } from "./sentence_pieces.ts";
+import { parseTokenizer, TOKEN_KIND } from "./tokenizer_parts.ts";
 
 type Metadata = Record<string, GgufValue>;
 
@@ -13,7 +12,9 @@ type Metadata = Record<string, GgufValue>;
  * @throws {ShoalError} usage for a tokenizer.json that llama.cpp would not follow.
  */
 export function tokenizerMetadata(vocab: readonly string[], json: string | null): Metadata {
-  return json === null ? characters(vocab) : bytePairs(vocab, json);
+  if (json === null) return characters(vocab);
+  const parsed = parseTokenizer(json);
+  return isSentencePieces(parsed) ? sentencePieces(vocab, parsed) : bytePairs(vocab, parsed);
 }
 
 /**
@@ -24,7 +25,7 @@ function characters(vocab: readonly string[]): Metadata {
   return {
     "tokenizer.ggml.model": { type: "string", value: "rwkv" },
     "tokenizer.ggml.tokens": { type: "strings", values: vocab.map(escapeToken) },
-    "tokenizer.ggml.token_type": { type: "i32s", values: vocab.map(() => TOKEN_NORMAL) },
+    "tokenizer.ggml.token_type": { type: "i32s", values: vocab.map(() => TOKEN_KIND.normal) },
     "tokenizer.ggml.add_bos_token": { type: "bool", value: false },
     "tokenizer.ggml.add_eos_token": { type: "bool", value: false },
   };
@@ -37,14 +38,44 @@ export function escapeToken(char: string): string {
   return code < 0x20 || code === 0x7f ? `\\x${code.toString(16).padStart(2, "0")}` : char;
 }
 
-function bytePairs(vocab: readonly string[], json: string): Metadata {
-  const { pre, tokens, kinds, merges, begin, end, addsBegin, addsEnd } = bytePairsOf(json, vocab);
+function bytePairs(vocab: readonly string[], json: unknown): Metadata {
+  const { pre, tokens, kinds, merges, ...marks } = bytePairsOf(json, vocab);
   return {
     "tokenizer.ggml.model": { type: "string", value: "gpt2" },
     "tokenizer.ggml.pre": { type: "string", value: pre },
     "tokenizer.ggml.tokens": { type: "strings", values: tokens },
     "tokenizer.ggml.token_type": { type: "i32s", values: kinds },
     "tokenizer.ggml.merges": { type: "strings", values: merges },
+    ...marksOf(marks),
+  };
+}
+
+/** llama.cpp calls SentencePiece's pairs after the first model that it read. */
+function sentencePieces(vocab: readonly string[], json: unknown): Metadata {
+  const { tokens, kinds, scores, spaceBefore, unknown, ...marks } = sentencePiecesOf(json, vocab);
+  return {
+    "tokenizer.ggml.model": { type: "string", value: "llama" },
+    "tokenizer.ggml.pre": { type: "string", value: "default" },
+    "tokenizer.ggml.tokens": { type: "strings", values: tokens },
+    "tokenizer.ggml.scores": { type: "f32s", values: scores },
+    "tokenizer.ggml.token_type": { type: "i32s", values: kinds },
+    ...marksOf(marks),
+    ...(unknown === null
+      ? {}
+      : { "tokenizer.ggml.unknown_token_id": { type: "u32" as const, value: unknown } }),
+    "tokenizer.ggml.add_space_prefix": { type: "bool", value: spaceBefore },
+  };
+}
+
+interface Marks {
+  begin: number;
+  end: number;
+  addsBegin: boolean;
+  addsEnd: boolean;
+}
+
+function marksOf({ begin, end, addsBegin, addsEnd }: Marks): Metadata {
+  return {
     "tokenizer.ggml.bos_token_id": { type: "u32", value: begin },
     "tokenizer.ggml.eos_token_id": { type: "u32", value: end },
     "tokenizer.ggml.add_bos_token": { type: "bool", value: addsBegin },

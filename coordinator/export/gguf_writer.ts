@@ -18,7 +18,7 @@ export type GgufValue =
   | { type: "bool"; value: boolean }
   | { type: "string"; value: string }
   | { type: "strings"; values: readonly string[] }
-  | { type: "i32s"; values: readonly number[] };
+  | { type: "i32s" | "f32s"; values: readonly number[] };
 
 export interface GgufTensor {
   name: string;
@@ -75,6 +75,11 @@ function encodeValue(value: GgufValue): Uint8Array[] {
       return [u32(TYPE.string), text(value.value)];
     case "strings":
       return [...arrayHead(TYPE.string, value.values.length), ...value.values.map(text)];
+    case "f32s":
+      return [
+        ...arrayHead(TYPE.f32, value.values.length),
+        ...value.values.map((number) => bytesOf(4, (view) => view.setFloat32(0, number, true))),
+      ];
     case "i32s":
       return [
         ...arrayHead(TYPE.i32, value.values.length),

@@ -61,7 +61,9 @@ export function configFiles(spec: ModelSpec, dtype: ExportDtype, marks: TextMark
     torch_dtype: TORCH_NAMES[dtype] ?? "float32",
     use_cache: true,
   };
-  const generation = { ...special, do_sample: true, temperature: 0.8, use_cache: true };
+  const ends = marks?.ends.map(({ id }) => id) ?? [];
+  const stop = ends.length > 1 ? { eos_token_id: ends } : {};
+  const generation = { ...special, ...stop, do_sample: true, temperature: 0.8, use_cache: true };
   return [jsonFile("config.json", config), jsonFile("generation_config.json", generation)];
 }
 

@@ -40,7 +40,7 @@ function head(facts: ModelFacts, format: FolderFormat, base: string | null): str
     "---",
     `library_name: ${LIBRARIES[format]}`,
     // Only what is a name on the hub; a path on somebody's disk leads nowhere.
-    ...(base !== null && /^[\w.-]+\/[\w.-]+$/.test(base) ? [`base_model: ${base}`] : []),
+    ...(base !== null && /^\w[\w.-]*(\/[\w.-]+)?$/.test(base) ? [`base_model: ${base}`] : []),
     "pipeline_tag: text-generation",
     // "other" is the hub's word for what has no identifier there; the table below says it in full.
     `license: ${licenseTag(facts.license)}`,

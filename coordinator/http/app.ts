@@ -24,6 +24,7 @@ import type { Sockets } from "./sockets.ts";
 import type { LiveTexts } from "./live_texts.ts";
 import type { TextService } from "./text_service.ts";
 import { latestCheckpoint } from "../store/weights.ts";
+import { BASE_NAME } from "../../peer/model/lora_base.ts";
 import { stageLayout } from "../../peer/model/layout.ts";
 import { decodeState, stateHash } from "../../peer/model/state_file.ts";
 import { PROTOCOL_VERSION } from "../../peer/wire/control.ts";
@@ -227,15 +228,34 @@ function addAdminRoutes(app: Hono, options: AppOptions): void {
 /** Only files of checkpoints that this run wrote. */
 async function serveCheckpoint(options: AppOptions, name: string, file: string): Promise<Response> {
   const known = options.shell.checkpoints.find((it) => it.name === name);
+  // A checkpoint of adapters is whole only with their base, which lies above it.
+  if (known !== undefined && file === BASE_NAME) return await serveBase(options.outDir);
   if (known === undefined || !known.files.includes(file)) {
     return problem(404, "bad-checkpoint", `there is no file ${file} in checkpoint ${name}`);
   }
   const bytes = await Deno.readFile(join(checkpointsDir(options.outDir), name, file));
-  const headers = {
+  return new Response(bytes, { headers: attachment(file) });
+}
+
+function attachment(file: string): Record<string, string> {
+  return {
     "content-type": "application/octet-stream",
     "content-disposition": `attachment; filename="${file}"`,
   };
-  return new Response(bytes, { headers });
+}
+
+/** Streamed: it is as large as a model. */
+async function serveBase(outDir: string): Promise<Response> {
+  try {
+    const file = await Deno.open(join(outDir, BASE_NAME));
+    const { size } = await file.stat();
+    return new Response(file.readable, {
+      headers: { ...attachment(BASE_NAME), "content-length": String(size) },
+    });
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+    return problem(404, "bad-checkpoint", "this run has no base; its checkpoints are whole");
+  }
 }
 
 function invite(options: AppOptions): Invite {

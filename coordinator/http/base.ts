@@ -62,7 +62,10 @@ export function baseList({ list, source }: BaseFile, baseUrl?: string): BaseList
     );
   }
   const folder = baseUrl.replace(/\/*$/, "/");
-  return { ...list, source: { urls: single ? [baseUrl] : files.map((file) => folder + file), tensors } };
+  return {
+    ...list,
+    source: { urls: single ? [baseUrl] : files.map((file) => folder + encodeURIComponent(file)), tensors },
+  };
 }
 
 /** Where else a peer may fetch from, as a page's policy names it. */

@@ -98,6 +98,28 @@ Deno.test("corpus: the hashes prove each page; a text that is fetched whole has 
     await none.body?.cancel();
   }));
 
+Deno.test("corpus: pages are answered as they are listed, and what is no list of pages is refused", () =>
+  withFile(async (file) => {
+    const ask = serve(file), list = [512, 3, 4, 0, 3];
+    const response = await ask(`/pages/${list.join(",")}`), bytes = await bodyOf(response);
+    const wanted = list.map((page) => BYTES.subarray(page * PAGE, (page + 1) * PAGE));
+    assert.equal(sha256(bytes), sha256(Buffer.concat(wanted)));
+    assert.equal(response.headers.get("content-length"), String(bytes.length));
+    const many = Array(257).fill(0).join(",");
+    for (const wrong of ["513", "0,", ",0", "a", "-1", "1.5", "0,,1", "9999999999", many]) {
+      const refused = await ask(`/pages/${wrong}`);
+      assert.equal(refused.status, 400, wrong.slice(0, 20));
+      assert.match((await refused.json()).message, /at most 256 pages from 0 to 512/);
+    }
+    for (const [path, token, status] of [["/pages/0", "other", 401], ["/pages/0", "join", 404]] as const) {
+      const refused = await serve(token === "join" ? BYTES : file)(path, {
+        authorization: `Bearer ${token}`,
+      });
+      assert.equal(refused.status, status);
+      await refused.body?.cancel();
+    }
+  }));
+
 Deno.test("corpus: a file that has become shorter ends the answer with an error, not with other bytes", () =>
   withFile(async (file, path) => {
     await Deno.truncate(path, 1000);

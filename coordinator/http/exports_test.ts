@@ -82,7 +82,15 @@ Deno.test("http: a run with adapters gives them by themselves or merged, and say
     assert.ok(archive.includes(await bytesOf(weights.pieces)), weights.name);
   }
   await assertProblem(await ask("peft?dtype=q8_0"), 400, "usage");
+  const file = () => site.ask(`/api/checkpoints/${NAME}/base.safetensors`, { token: ADMIN });
+  const whole = await file();
+  assert.deepEqual(
+    new Uint8Array(await whole.arrayBuffer()),
+    await Deno.readFile(join(outDir, "base.safetensors")),
+  );
+  assert.equal((await site.ask(`/api/checkpoints/${NAME}/base.safetensors`)).status, 401);
   await Deno.remove(join(outDir, "base.safetensors"));
+  await assertProblem(await file(), 404, "bad-checkpoint");
   await assertProblem(await ask("hf"), 422, "bad-checkpoint");
   const alone = await ask("peft");
   assert.equal(alone.status, 200);

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { decodeState } from "../../peer/model/state_file.ts";
 import type { HubRun } from "../../peer/wire/hub.ts";
 import { type HubSite, lend, make, openHub, refused, SMALL, withHub } from "../../test/support/hub_site.ts";
-import { newestCheckpoint, readCheckpoint } from "../store/checkpoints.ts";
+import { newestCheckpoint, readCheckpoint, readManifest } from "../store/checkpoints.ts";
 
 /** Long enough for a machine that does ten other things. */
 const PATIENCE_MS = 60_000;
@@ -125,6 +125,26 @@ Deno.test("hub: a clone begins at step 0 with the weights of another run, or is 
     assert.equal(states[1]!.step, 0);
     assert.ok(states[1]!.m.every((value) => value === 0));
     assert.equal((await site.rows()).length, 2, "a refused wish has left something behind");
+  });
+});
+
+Deno.test("hub: adapters begin beside another run's weights, and are refused without any", async () => {
+  await withHub(async (site) => {
+    const id = await make(site, "First");
+    const running = lend((await site.rows())[0]!.joinLink!).run();
+    await until("a step", () => step(site, id) > 0);
+    await site.ask(`/api/hub/runs/${id}/archive`, {});
+    await running;
+    await until("the archive", async () => (await site.rows())[0]!.busy === "");
+    const config = { ...SMALL, lora_rank: 2 };
+    const alone = await site.ask("/api/hub/runs", { name: "Adapted", config });
+    await refused(alone, 400, /lora_rank trains adapters of a model that is there already/);
+    assert.equal((await site.rows()).length, 1);
+    const made = await make(site, "Adapted", { config, weightsOf: id });
+    const { spec } = await readManifest((await newestCheckpoint(join(site.folder, "runs", made)))!);
+    assert.match(spec.lora!.base!, /^[0-9a-f]{64}$/);
+    const told = await (await site.ask(`/api/hub/runs/${made}/config`)).json();
+    assert.deepEqual([told.lora_rank, told.lora_base], [2, spec.lora!.base]);
   });
 });
 

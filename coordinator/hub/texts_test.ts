@@ -2,9 +2,10 @@
 // is open and when it is not, and a refusal if the file is another one by now.
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { openHub, refused, SMALL } from "../../test/support/hub_site.ts";
+import { make, openHub, refused, SMALL } from "../../test/support/hub_site.ts";
 import { startCoordinator } from "../main.ts";
 import { loadCorpus } from "../store/corpus.ts";
+import { hashPages, TokenFile } from "../store/token_store.ts";
 import { readConfig } from "../../peer/model/config.ts";
 import { lookAtRunLog } from "../store/run_log.ts";
 
@@ -54,6 +55,34 @@ Deno.test("hub: the text of a run that was a file is taken over, with its tokeni
       /bad-corpus: "plain.txt" has changed since the run began/,
     );
     await refused(await site.ask("/api/hub/runs/none/text", {}), 400, /there is no run/);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("hub: a text that a run reads from the disk is used by it, also if the run knows it as a file", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "shoal-taken-" });
+  try {
+    const file = join(folder, "long.txt");
+    // From a mebibyte on a file's tokens are kept.
+    await Deno.writeTextFile(file, "the cat sat on the mat\n".repeat(50_000));
+    await ran(folder, "reader", { dataset: file });
+    await using site = await openHub(folder);
+    const text = await (await site.ask("/api/hub/runs/reader/text", {})).json();
+    const id = text.dataset.slice("corpus:".length);
+    const { hub } = site.server;
+    assert.deepEqual(hub.usersOf(id), [], "its tokens are in memory");
+    const { corpus } = hub.run("reader")!.shell.options;
+    const path = join(folder, "runs", "corpora", id, "tokens.bin"), { pages } = await hashPages(path, 4096);
+    corpus.tokens = new TokenFile(path, { tokens: corpus.tokens.length, bytesPerToken: 1, pages });
+    assert.deepEqual(hub.usersOf(id), ["reader"]);
+    await refused(
+      await site.ask(`/api/corpora/${id}`, undefined, { method: "DELETE" }),
+      409,
+      /used by "reader"/,
+    );
+    await make(site, "again", { config: { ...SMALL, ...text } });
+    assert.deepEqual(hub.usersOf(id).sort(), ["again", "reader"]);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

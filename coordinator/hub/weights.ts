@@ -75,7 +75,7 @@ async function withBase(
     spec: wanted,
     read: ({ offset, size }, into) => {
       into.set(params.subarray(offset, offset + size));
-      return Promise.resolve();
+      return Promise.resolve(null);
     },
   });
   return { ...asked, lora_base };

@@ -21,8 +21,8 @@ import { PeftAdapters } from "./peft_adapters.ts";
 import { type ModelTensors, modelTensors } from "./model_tensors.ts";
 import { readTokenizerJson } from "./tokenizer_json.ts";
 
-/** Weights, moments and exponents of one stage file: what an import holds in memory. */
-const STAGE_BYTES_MAX = 256 << 20;
+/** Weights, moments and exponents of one stage file, unless one layer has more. Peers fetch whole files, so small ones bring little that is not theirs. */
+const STAGE_BYTES_MAX = 16 << 20;
 const STATE_BYTES_PER_PARAM = 12;
 /** A window that most computers can train; the model may allow more. */
 const BLOCK_SIZE_DEFAULT = 1024;
@@ -118,7 +118,7 @@ async function withBase(
   await Deno.mkdir(out, { recursive: true });
   const lora_base = await writeBase(out, {
     spec: specOf(config, vocabSize),
-    read: (tensor, into, onBytes) => tensors.read(tensor, into, onBytes),
+    read: (tensor, into) => tensors.read(tensor, into),
     source: { files: source.files, place: (tensor) => tensors.place(tensor) },
     ...(onProgress === undefined ? {} : { onProgress }),
   });

@@ -43,8 +43,8 @@ const MODELS = [
     name: "gpt2",
     write: (folder: string) => writeGpt2(folder, { shape: GPT2, weights: gpt2, dtype: "F16", tokenizer }),
     logits: () => gpt2Logits(GPT2, gpt2, TOKENS),
-    /** Table, positions and last norm; of a layer two norms and three biases: matrices are turned, q, k and v are one. */
-    placed: 4 + 2 * (4 + 3),
+    /** Table, positions and last norm; of a layer two norms, six matrices and three biases: those of q, k and v are one. */
+    placed: 4 + 2 * (4 + 6 + 3),
   },
 ] as const;
 
@@ -73,11 +73,12 @@ for (const { name, write, logits, placed } of MODELS) {
       const { spec } = await importModel({ from: `${folder}/model`, out: `${folder}/run`, config: ADAPTERS });
       const { source, list } = await BaseFile.open(`${folder}/run`, spec);
       assert.equal(source!.tensors.length, placed);
-      for (const { name, file, dtype, begin, end, sha256 } of source!.tensors) {
+      for (const { name, file, dtype, begin, end, sha256, turned } of source!.tensors) {
         const bytes = await Deno.readFile(`${folder}/model/${source!.files[file]}`);
         assert.equal(createHash("sha256").update(bytes.subarray(begin, end)).digest("hex"), sha256, name);
         const size = list.tensors.find((it) => it.name === name)!.shape.reduce((a, b) => a * b);
-        assert.equal(end - begin, BASE_DTYPES[dtype] * size, name);
+        const stored = turned === undefined ? size : turned.into * turned.out;
+        assert.equal(end - begin, BASE_DTYPES[dtype] * stored, name);
       }
     }));
 }

@@ -4,7 +4,7 @@ import { basename, dirname, join } from "node:path";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import type { SourcePlace } from "../store/base.ts";
 import { exists } from "../store/exists.ts";
-import { type OnBytes, TensorFile } from "./tensor_file.ts";
+import { TensorFile } from "./tensor_file.ts";
 
 const INDEX_NAME = "model.safetensors.index.json";
 const SINGLE_NAME = "model.safetensors";
@@ -97,13 +97,9 @@ export class ModelSource {
     return place === null ? null : { file: this.#files.indexOf(file!), ...place };
   }
 
-  /** Values of one tensor. @throws {ShoalError} bad-model */
-  async read(
-    name: string,
-    shape: readonly number[],
-    { into, onBytes }: { into: Float32Array; onBytes?: OnBytes | undefined },
-  ): Promise<void> {
-    await this.#fileOf(name).read(name, shape, { into, onBytes });
+  /** Values of one tensor; gives the SHA-256 of its bytes. @throws {ShoalError} bad-model */
+  async read(name: string, shape: readonly number[], into: Float32Array): Promise<string> {
+    return await this.#fileOf(name).read(name, shape, { into });
   }
 
   close(): void {

@@ -13,17 +13,17 @@ import { assert } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
 import type { SourcePlace } from "../store/base.ts";
 import type { ModelSource } from "./model_source.ts";
-import type { OnBytes } from "./tensor_file.ts";
 
 export interface ModelTensors {
   /** Told from the headers: every tensor is there in shape, and none is left over. @throws {ShoalError} bad-model */
   check(): void;
   /**
-   * Writes the values of one of our tensors into `into`, which has its size. `onBytes` sees the bytes of the whole stored tensor.
+   * Writes the values of one of our tensors into `into`, which has its size.
+   * @returns the SHA-256 of the stored tensor that they were read from
    * @throws {ShoalError} bad-model
    */
-  read(tensor: TensorLayout, into: Float32Array, onBytes?: OnBytes): Promise<void>;
-  /** Where a file has exactly our values in our order; null if it has them in another one. */
+  read(tensor: TensorLayout, into: Float32Array): Promise<string>;
+  /** Where a file has our values, in our order or turned; null if it has them in another way. */
   place(tensor: TensorLayout): SourcePlace | null;
 }
 
@@ -37,7 +37,7 @@ export function modelTensors(
   const wanted = stageLayout(spec, wholeModel(spec)).tensors;
   return {
     check: () => source.check(wanted, { optional, derived: LLAMA_DERIVED }),
-    read: ({ name, shape }, into, onBytes) => source.read(name, shape, { into, onBytes }),
+    read: ({ name, shape }, into) => source.read(name, shape, into),
     place: ({ name }) => source.place(name),
   };
 }
@@ -52,7 +52,7 @@ class Gpt2Tensors implements ModelTensors {
   readonly #stored: readonly HfTensor[];
   readonly #optional: ReadonlySet<string>;
   /** The tensor that was read last, rows as ours: q, k and v are asked for one after the other. */
-  #last: { stored: HfTensor; values: Float32Array } | null = null;
+  #last: { stored: HfTensor; values: Float32Array; sha256: string } | null = null;
 
   constructor(
     source: ModelSource,
@@ -74,18 +74,24 @@ class Gpt2Tensors implements ModelTensors {
     this.#source.check(this.#stored, { optional: this.#optional, derived: GPT2_DERIVED });
   }
 
-  /** Turned matrices, fused ones and a window that was cut are others than ours. */
+  /** Fused biases and a window that was cut are parts of what is stored, which is little: the coordinator has them. */
   place({ name, shape }: TensorLayout): SourcePlace | null {
     const stored = this.#storedAs(name);
-    if (stored.turned || stored.ours.length > 1 || String(stored.shape) !== String(shape)) return null;
-    return this.#source.place(stored.name);
+    const place = this.#source.place(stored.name);
+    if (place === null) return null;
+    if (stored.turned) {
+      const [into, out] = stored.shape as [number, number];
+      return { ...place, turned: { into, out, part: stored.ours.indexOf(name) } };
+    }
+    return String(stored.shape) === String(shape) ? place : null;
   }
 
-  async read({ name, size }: TensorLayout, into: Float32Array, onBytes?: OnBytes): Promise<void> {
+  async read({ name, size }: TensorLayout, into: Float32Array): Promise<string> {
     const stored = this.#storedAs(name);
-    const { values } = this.#last?.stored === stored ? this.#last : await this.#load(stored, onBytes);
+    const { values, sha256 } = this.#last?.stored === stored ? this.#last : await this.#load(stored);
     const at = stored.ours.indexOf(name) * size;
     into.set(values.subarray(at, at + size));
+    return sha256;
   }
 
   #storedAs(name: string): HfTensor {
@@ -94,12 +100,12 @@ class Gpt2Tensors implements ModelTensors {
     return stored;
   }
 
-  async #load(stored: HfTensor, onBytes?: OnBytes): Promise<{ values: Float32Array }> {
+  async #load(stored: HfTensor): Promise<{ values: Float32Array; sha256: string }> {
     const { name, shape, turned } = stored;
     this.#last = null;
     const values = new Float32Array(shape.reduce((product, size) => product * size, 1));
-    await this.#source.read(name, shape, { into: values, onBytes });
-    this.#last = { stored, values: turned ? turn(values, shape[0]!, shape[1]!) : values };
+    const sha256 = await this.#source.read(name, shape, values);
+    this.#last = { stored, sha256, values: turned ? turn(values, shape[0]!, shape[1]!) : values };
     return this.#last;
   }
 }

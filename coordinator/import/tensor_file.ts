@@ -1,5 +1,6 @@
 // One safetensors file of a model from elsewhere, read by byte ranges: the header once, then each tensor where it lies, in pieces.
 // Only f32, f16 and bf16 become f32 values. Memory is the header, one piece, and what the caller asks for.
+import { createHash } from "node:crypto";
 import { basename } from "node:path";
 import { decodeHeader, headerLength, type TensorEntry } from "../../peer/model/safetensors.ts";
 import { BASE_DTYPES, type BaseDtype } from "../../peer/wire/base.ts";
@@ -23,8 +24,6 @@ function fromBf16(bytes: Uint8Array<ArrayBuffer>): Float32Array {
   for (let i = 0; i < halves.length; i++) bits[i] = halves[i]! << 16;
   return new Float32Array(bits.buffer);
 }
-
-export type OnBytes = (bytes: Uint8Array) => void;
 
 export class TensorFile {
   readonly tensors: ReadonlyMap<string, TensorEntry>;
@@ -80,26 +79,24 @@ export class TensorFile {
   }
 
   /**
-   * Writes a tensor's values into `into`, which has exactly its size; `onBytes` sees the bytes as they are in the file.
+   * Writes a tensor's values into `into`, which has exactly its size; gives the SHA-256 of the bytes in the file.
    * @throws {ShoalError} bad-model for another shape or type, a value that is not finite, or a file that ends too early.
    */
-  async read(
-    name: string,
-    shape: readonly number[],
-    { into, onBytes }: { into: Float32Array; onBytes?: OnBytes | undefined },
-  ): Promise<void> {
+  async read(name: string, shape: readonly number[], { into }: { into: Float32Array }): Promise<string> {
     const entry = this.#entry(name, shape), decode = DECODERS[entry.dtype]!;
     await this.#file.seek(this.#dataAt + entry.begin, Deno.SeekMode.Start);
+    const hash = createHash("sha256");
     let done = 0;
     for (let at = entry.begin; at < entry.end; at += PIECE_BYTES) {
       const piece = await readExactly(this.#path, this.#file, Math.min(PIECE_BYTES, entry.end - at));
-      onBytes?.(piece);
+      hash.update(piece);
       const values = decode(piece);
       const wrong = values.find((value) => !Number.isFinite(value));
       if (wrong !== undefined) throw bad(this.#path, `tensor ${name} contains ${wrong}`);
       into.set(values, done);
       done += values.length;
     }
+    return hash.digest("hex");
   }
 
   /** Without its folder. */

@@ -54,29 +54,44 @@ export function believedRequest(request: PlanRequest, balancer: Balancer): PlanR
 }
 
 function slowed(speed: EngineSpeed, factor: number): EngineSpeed {
-  const { engine, forward, backward, weightGrad, overhead = 0 } = speed;
+  const { forward, backward, weightGrad, overhead = 0 } = speed;
   return {
-    ...{ engine, forward: forward * factor, backward: backward * factor },
+    // What coding takes is measured, not believed.
+    ...{ ...speed, forward: forward * factor, backward: backward * factor },
     ...{ weightGrad: weightGrad * factor, overhead: overhead * factor },
   };
 }
 
-/**
- * One step is done. `believedSeconds` gives what the plan takes a peer's micro-batch to last, as planner_model.ts does
- * (CostModel.seconds), at the believed speeds.
- */
-export function stepDone(
+/** Layers have moved a moment ago. */
+export function isCooling({ movedAt }: Balancer, nowMs: number): boolean {
+  return movedAt !== null && nowMs - movedAt < COOLDOWN_MS;
+}
+
+/** What the plan takes a peer's micro-batch to last at the believed speeds, as planner_model.ts does (CostModel.seconds). */
+type BelievedSeconds = (peer: string) => number;
+
+/** One step's times are looked at, and nothing is decided: what is pending then is weighed by the next stepDone(). */
+export function stepSeen(
   balancer: Balancer,
-  report: StepReport,
-  context: { request: PlanRequest; plan: Plan; believedSeconds: (peer: string) => number },
-): BalancerStep {
-  const samples = Object.entries(report.seconds).map(([peer, measured]) => ({
-    ...{ peer, measured, believed: context.believedSeconds(peer) },
+  seconds: StepReport["seconds"],
+  believedSeconds: BelievedSeconds,
+): { balancer: Balancer; verdicts: Verdict[] } {
+  const samples = Object.entries(seconds).map(([peer, measured]) => ({
+    ...{ peer, measured, believed: believedSeconds(peer) },
   }));
   const { watch, verdicts } = observeStep(balancer.watch, samples);
   const pending = balancer.pending || verdicts.length > 0;
-  const next = believe({ ...balancer, watch, pending }, verdicts);
-  const cooling = next.movedAt !== null && report.nowMs - next.movedAt < COOLDOWN_MS;
+  return { balancer: believe({ ...balancer, watch, pending }, verdicts), verdicts };
+}
+
+/** One step is done: its times are looked at, and what is pending is weighed. */
+export function stepDone(
+  balancer: Balancer,
+  report: StepReport,
+  context: { request: PlanRequest; plan: Plan; believedSeconds: BelievedSeconds },
+): BalancerStep {
+  const { balancer: next, verdicts } = stepSeen(balancer, report.seconds, context.believedSeconds);
+  const cooling = isCooling(next, report.nowMs);
   if (!next.pending) return { balancer: next, verdicts, rebalancing: null };
   const { request, plan } = context;
   const rebalancing = rebalance(believedRequest(request, next), plan, {

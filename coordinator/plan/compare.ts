@@ -18,8 +18,9 @@ import { dualPipe, zbH1, zbH2 } from "../../peer/schedule/emitters_split.ts";
 import { zbV } from "../../peer/schedule/emitters_zbv.ts";
 import type { Schedule } from "../../peer/schedule/ir.ts";
 import { inflightCaps } from "../../peer/schedule/windows.ts";
-import { simulatePipeline, singleReplicas } from "./dynamic.ts";
+import { type SimulatedStage, simulatePipeline, singleReplicas } from "./dynamic.ts";
 import type { LinkMode } from "./network.ts";
+import { slopedSlots } from "./planner_mirrored.ts";
 import { type Jitter, simulate, type Simulation } from "./simulate.ts";
 
 /** Equal stages and equal links; seconds per micro-batch and stage, or per message. */
@@ -94,6 +95,7 @@ export function compareSchedules(setting: Setting): (ComparedSchedule | RuledOut
     dynamicRow("dynamic, fused backward", setting, { fusedBackward: true }),
     dynamicRow("dynamic", setting, {}),
     dynamicRow("dynamic, every slot", setting, { everySlot: true }),
+    mirroredRow(setting),
   ];
 }
 
@@ -138,6 +140,32 @@ function dynamicRow(
     ...(setting.jitter === undefined ? {} : { jitter: setting.jitter() }),
   });
   return rowOf(name, setting, { result, unit: 1, weights: 1 });
+}
+
+/** The dynamic order with two stages a peer, half of the micro-batches up the line, and no more activations than with one stage. */
+function mirroredRow(setting: Setting): ComparedSchedule {
+  const { stages: P, microBatches: N, latency, transfer } = setting;
+  const passes = Array.from(
+    { length: P },
+    (_, s) => P - s + 2 * (P - 1 - s) * (latency + transfer) / workOf(setting),
+  );
+  const hops = new Array<number>(P - 1).fill(latency + transfer);
+  const transfers = new Array<number>(P - 1).fill(transfer);
+  const [covering] = inflightCaps(new Array<number>(P).fill(workOf(setting)), hops, N, { transfers });
+  const halves = [0, 1].map((rest) => Array.from({ length: N }, (_, m) => m).filter((m) => m % 2 === rest));
+  const stages = slopedSlots(passes, covering! / 2).map((slots, s): SimulatedStage => {
+    const lone = 2 * s + 1 === P;
+    return {
+      ...{ inflight: lone ? covering! : slots, slots: lone ? covering! : slots },
+      replicas: lone ? [halves.flat().toSorted((a, b) => a - b)] : halves,
+      devices: lone ? [s] : [s, P - 1 - s],
+    };
+  });
+  const result = simulatePipeline("dynamic", stages, {
+    ...{ seconds: secondsOf(setting, 1), network: setting },
+    ...(setting.jitter === undefined ? {} : { jitter: setting.jitter() }),
+  });
+  return rowOf("dynamic, mirrored", setting, { result, unit: 1, weights: 2 });
 }
 
 function rowOf(

@@ -46,12 +46,24 @@ Deno.test("the dynamic order is the fastest on every slow link", () => {
     const rows = [...rowsByName({ ...SETTING, latency }).values()];
     // The asynchronous one trains with old weights instead of waiting, so it is no rival.
     const flushed = rows.filter((row) => row.flush);
-    assert.equal(
-      flushed.reduce((best, row) => row.seconds < best.seconds ? row : best).name,
-      "dynamic, every slot",
-    );
-    const lean = flushed.filter((row) => row.name !== "dynamic, every slot");
-    assert.equal(lean.reduce((best, row) => row.seconds < best.seconds ? row : best).name, "dynamic");
+    const fastest = (of: ComparedSchedule[]) =>
+      of.reduce((best, row) => row.seconds < best.seconds ? row : best).name;
+    const single = flushed.filter((row) => row.name !== "dynamic, mirrored");
+    assert.equal(fastest(single), "dynamic, every slot");
+    assert.equal(fastest(single.filter((row) => row.name !== "dynamic, every slot")), "dynamic");
+    // With a second stage of weights, and no more activations.
+    assert.equal(fastest(flushed.filter((row) => row.name !== "dynamic, every slot")), "dynamic, mirrored");
+  }
+});
+
+Deno.test("without latency the mirrored dynamic order is as fast as the best of the others, with no more than its slots", () => {
+  for (const [stages, microBatches] of [[4, 8], [8, 16], [8, 32], [6, 24]] as const) {
+    const rows = rowsByName({ ...SETTING, stages, microBatches, latency: 0, transfer: 0 });
+    const own = rows.get("dynamic, mirrored")!;
+    const others = [...rows.values()].filter((row) => row.flush && row.weights <= 2 && row !== own);
+    const best = Math.min(...others.map((row) => row.seconds));
+    assert.ok(own.seconds <= 1.03 * best, `${stages} stages: ${own.seconds}, ${best}`);
+    assert.ok(own.activations <= rows.get("dynamic")!.activations);
   }
 });
 
@@ -85,6 +97,7 @@ const PUBLISHED: Record<string, string> = {
   "dynamic": "1.22 1.30 1.42 1.55 1.86",
   // Not published: what slots beyond the in-flight caps are worth.
   "dynamic, every slot": "1.15 1.18 1.24 1.33 1.70",
+  "dynamic, mirrored": "1.09 1.14 1.22 1.39 1.57",
 };
 
 Deno.test("every schedule at every latency is as slow as published", () => {

@@ -29,6 +29,21 @@ Deno.test("estimate: parameters, memory and checkpoints are those of the model",
   assert.deepEqual([found.peersNeeded, found.stages.length], [1, 1]);
 });
 
+Deno.test("estimate: adapters are few and cost less memory, but the frozen model must fit and is computed with", () => {
+  const wide = { n_layer: 12, n_head: 12, n_kv_head: 12, n_embd: 768, n_inner: 2048, block_size: 256 };
+  const [whole, adapters] = [of(wide), of({ ...wide, lora_rank: 8 })];
+  assert.equal(adapters.params, 12 * 2 * 8 * (768 + 768));
+  assert.ok(adapters.checkpointBytes < whole.checkpointBytes / 200);
+  assert.ok(adapters.wholeBytes < whole.wholeBytes);
+  // Twice: what is merged, and what the engine holds.
+  assert.ok(adapters.wholeBytes > 2 * 4 * whole.params);
+  // The same products; only the sums that are exchanged are smaller.
+  const one = { n_stage: 1, min_peers: 1 };
+  const seconds = (more: Record<string, unknown>) => of({ ...one, ...more }, { gflops: 1 }).stepSeconds!;
+  assert.ok(Math.abs(seconds({ lora_rank: 8 }) / seconds({}) - 1) < 0.01);
+  assert.match(of({ ...wide, lora_rank: 8 }, { offerBytes: 1e8 }).reason, /does not fit/);
+});
+
 Deno.test("estimate: the smallest number of peers that fits, no stage larger than the offer, more peers for a smaller one", () => {
   const wide = { n_layer: 12, n_head: 12, n_kv_head: 12, n_embd: 768, n_inner: 2048, block_size: 256 };
   const found = of(wide);

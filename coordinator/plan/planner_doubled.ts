@@ -7,6 +7,14 @@ import { bestSplit, type LayerRange } from "./partition.ts";
 import type { CostModel, GroupStage, LayoutCost } from "./planner_model.ts";
 import { predict, type PredictedStage } from "./planner_predict.ts";
 import type { Judged } from "./planner_refine.ts";
+import {
+  dealtBothWays,
+  goesDown,
+  type Group,
+  mirrored,
+  ownMembers,
+  slopedSlots,
+} from "./planner_mirrored.ts";
 import { bestShares, dealOut } from "./planner_shares.ts";
 
 /** A step must be this much shorter: each departure then takes two stages along, and each link carries twice as much. */
@@ -15,36 +23,44 @@ const DOUBLED_GAIN = 0.985;
 const BUBBLE_LEAST = 0.02;
 /** Simulated operations of one trial; a longer step hardly has bubbles, and planning has its limit. */
 const OPS_MAX = 12_000;
+/** Slots over those that cover the round trip: weight gradients of one stage wait longer while there is work in the other. */
+const SLOTS_OVER = 2;
 /** Boundaries are moved one layer at a time, so often at most. */
 const MOVES_MAX = 64;
 
-/** Which group holds stage s of 2P: down and up again, or round and round. */
-const PLACEMENTS: readonly ((s: number, P: number) => number)[] = [
-  (s, P) => s < P ? s : 2 * P - 1 - s,
-  (s, P) => s % P,
+/**
+ * How groups hold two stages each. A placement with 2P stages names the group of each: down and up again, or round and round. The
+ * mirrored one has P stages as before, and group s holds stage P-1-s too, for the other half of the micro-batches, which so go
+ * through the same groups the other way round (as in Chimera and DualPipe).
+ */
+const PLACEMENTS: readonly ((groups: readonly Group[]) => Placement)[] = [
+  (groups) => ({ order: [...groups, ...groups.toReversed()] }),
+  (groups) => ({ order: [...groups, ...groups] }),
+  (groups) => ({ order: mirrored(groups), lone: groups }),
 ];
+
+interface Placement {
+  /** The group of each stage, of all its members; two stages of the same group have the same array. */
+  order: Group[];
+  /** Of a mirrored placement: the groups as they were alone. */
+  lone?: readonly Group[];
+}
 
 /** The best layout with two stages per group if it is worth it, or if the request wants it; else null. */
 export function doubled(model: CostModel, best: Judged): Judged | null {
   const { candidate, prediction } = best;
-  const P = candidate.stages.length;
-  const { request, layers, N } = model;
+  const { request, N } = model;
   const { twoEach = false } = request;
+  const groups = candidate.stages.map(({ peers }) => peers);
   // Two stages each cross every link twice, which nobody should have to do over links that were not measured.
   const open = request.config.n_stage === 0 && prediction.schedule === "dynamic" && !model.doubtful;
-  // All that idles cannot win more than it lasts, and every hop is made once more, there and back.
-  const hops = candidate.stages.slice(1).map(({ peers }, s) =>
-    model.hop(candidate.stages[s]!.peers, peers).round
-  );
-  const gain = prediction.bubble * prediction.seconds - hops.reduce((sum, round) => sum + round, 0);
-  const worth = prediction.bubble >= BUBBLE_LEAST && gain > 0 && 6 * N * P <= OPS_MAX;
-  if (P < 2 || layers < 2 * P || !(twoEach || (open && worth))) return null;
-  const groups = candidate.stages.map(({ peers }) => peers);
+  const worth = prediction.bubble >= BUBBLE_LEAST && 6 * N * groups.length <= OPS_MAX;
+  if (groups.length < 2 || !(twoEach || (open && worth))) return null;
   let found: Judged | null = null;
   let limit = twoEach ? Infinity : prediction.seconds * DOUBLED_GAIN;
-  for (const placement of PLACEMENTS) {
-    const order = Array.from({ length: 2 * P }, (_, s) => groups[placement(s, P)]!);
-    const layout = laidOut(model, order);
+  for (const placement of PLACEMENTS.map((place) => place(groups))) {
+    if (model.layers < placement.order.length || !(twoEach || mayGain(model, best, placement))) continue;
+    const layout = laidOut(model, placement);
     if (layout === null) continue;
     const next = predict(model, layout, "dynamic", { stages: layout.loads });
     if (next.seconds >= limit) continue;
@@ -54,6 +70,15 @@ export function doubled(model: CostModel, best: Judged): Judged | null {
   return found;
 }
 
+/** All that idles cannot win more than it lasts, and with twice the stages every hop is made once more, there and back. */
+function mayGain(model: CostModel, { candidate, prediction }: Judged, { lone }: Placement): boolean {
+  if (lone !== undefined) return true;
+  const hops = candidate.stages.slice(1).map(({ peers }, s) =>
+    model.hop(candidate.stages[s]!.peers, peers).round
+  );
+  return prediction.bubble * prediction.seconds > hops.reduce((sum, round) => sum + round, 0);
+}
+
 interface Layout {
   stages: GroupStage[];
   loads: PredictedStage[];
@@ -61,7 +86,8 @@ interface Layout {
 }
 
 /** Null if some memory does not hold both stages. */
-function laidOut(model: CostModel, order: readonly (readonly number[])[]): Layout | null {
+function laidOut(model: CostModel, placement: Placement): Layout | null {
+  const { order } = placement;
   const ranges = cutEvenly(model, order);
   if (ranges === null) return null;
   const stages: GroupStage[] = [];
@@ -72,7 +98,7 @@ function laidOut(model: CostModel, order: readonly (readonly number[])[]): Layou
   }
   let roomiest: Run | null = null;
   for (const recompute of model.modes) {
-    const run = runOf(model, stages, recompute);
+    const run = runOf(model, stages, { placement, recompute });
     if (run !== null && (roomiest === null || run.slots > roomiest.slots)) roomiest = run;
     if (roomiest !== null && roomiest.slots >= roomiest.wanted) break;
   }
@@ -126,31 +152,47 @@ interface Run {
   paces: number[];
 }
 
-function runOf(model: CostModel, stages: readonly GroupStage[], recompute: RecomputeId): Run | null {
+function runOf(
+  model: CostModel,
+  stages: readonly GroupStage[],
+  { placement, recompute }: { placement: Placement; recompute: RecomputeId },
+): Run | null {
   const { N } = model;
+  const { order, lone } = placement;
   const own = stages.map(({ peers, first, end }) =>
     peers.map((peer) => model.seconds(peer, first, end, recompute))
   );
-  // A member has the same micro-batches in both stages, so that some of their tensors need no link.
-  const both = stages.map((stage) => {
-    const places = [...stages.keys()].filter((s) => stages[s]!.peers === stage.peers);
+  // A member has as many micro-batches in one stage as in the other.
+  const both = stages.map((stage, at) => {
+    const places = [...stages.keys()].filter((s) => order[s] === order[at]);
     return stage.peers.map((_, i) => places.reduce((sum, s) => sum + own[s]![i]!, 0));
   });
   const counts = both.map((seconds) => bestShares(seconds, N));
   const mean = (seconds: number[], s: number) =>
     seconds.reduce((sum, it, i) => sum + it * counts[s]![i]! / N, 0);
   const paces = both.map((seconds, s) => Math.max(...seconds.map((it, i) => it * counts[s]![i]! / N)));
-  const hops = stages.slice(1).map(({ peers }, s) => model.hop(stages[s]!.peers, peers).round);
-  const round = own.reduce((sum, seconds, s) => sum + mean(seconds, s), 0) +
-    hops.reduce((sum, hop) => sum + hop, 0);
-  const flights = Math.min(N, Math.ceil(round / Math.max(...paces) - 1e-9) + INFLIGHT_SLACK);
+  const line = lone ?? order;
+  const rounds = own.map(() => 0);
+  for (let s = own.length - 1; s >= 0; s--) {
+    const hop = s + 1 < line.length ? model.hop(line[s]!, line[s + 1]!).round : 0;
+    rounds[s] = mean(own[s]!, s) + hop + (rounds[s + 1] ?? 0);
+  }
+  const round = rounds[0]!;
+  const covering = Math.ceil(round / Math.max(...paces) - 1e-9) + INFLIGHT_SLACK;
+  const flights = Math.min(N, SLOTS_OVER * covering);
   const largest = counts.map((shares) => Math.max(...shares));
   const wanted = Math.max(...largest.map((most) => Math.max(1, Math.ceil(flights * most / N - 1e-9))));
-  const slots = slotsFor(model, stages, { recompute, wanted });
+  const passes = rounds.map((it) => it / Math.max(...paces));
+  const inflight = (slots: number) =>
+    (lone === undefined ? stages.map(() => slots) : slopedSlots(passes, slots))
+      .map((it, s) => Math.min(it, largest[s]!));
+  const slots = slotsFor(model, stages, { recompute, wanted, inflight });
   if (slots === 0) return null;
   const loads = stages.map((stage, s) => ({
-    ...{ stage, recompute, inflight: Math.min(slots, largest[s]!) },
-    shares: dealOut(both[s]!, counts[s]!, N),
+    ...{ stage, recompute, inflight: inflight(slots)[s]! },
+    shares: lone === undefined
+      ? dealOut(both[s]!, counts[s]!, N)
+      : dealtBothWays(both[s]!, counts[s]!, { N, isOwn: ownMembers(lone, s) }),
   }));
   return { wanted, slots, loads, round, paces };
 }
@@ -159,18 +201,51 @@ function runOf(model: CostModel, stages: readonly GroupStage[], recompute: Recom
 function slotsFor(
   model: CostModel,
   stages: readonly GroupStage[],
-  { recompute, wanted }: { recompute: RecomputeId; wanted: number },
+  { recompute, wanted, inflight }: {
+    recompute: RecomputeId;
+    wanted: number;
+    inflight: (slots: number) => number[];
+  },
 ): number {
   const peers = new Set(stages.flatMap((stage) => stage.peers));
-  const fits = (slots: number) =>
-    [...peers].every((peer) => {
-      const held = stages.filter((stage) => stage.peers.includes(peer));
-      const bytes = held.reduce((sum, stage) => sum + model.bytes(peer, stage, { slots, recompute }), 0);
-      return bytes <= model.request.peers[peer]!.memoryBytes;
-    });
+  const fits = (most: number) => {
+    const slots = inflight(most);
+    const bytes = (peer: number) =>
+      stages.reduce((sum, stage, s) => {
+        const holds = stage.peers.includes(peer);
+        return holds ? sum + model.bytes(peer, stage, { slots: slots[s]!, recompute }) : sum;
+      }, 0);
+    return [...peers].every((peer) => bytes(peer) <= model.request.peers[peer]!.memoryBytes);
+  };
   let slots = wanted;
   while (slots > 0 && !fits(slots)) slots--;
   return slots;
+}
+
+/**
+ * A mirrored layout with its micro-batches dealt anew by the speeds of now, each peer as many in one of its stages as in the other;
+ * null of any other layout.
+ */
+export function redealt(
+  model: CostModel,
+  { candidate, prediction }: Judged,
+  shares: number[][][],
+): Judged | null {
+  const { stages } = candidate;
+  const last = stages.length - 1;
+  const sorted = stages.map(({ peers }) => peers.toSorted((a, b) => a - b).join());
+  if (last < 1 || stages[0]!.peers.length < 2 || sorted.some((it, s) => it !== sorted[last - s])) return null;
+  const dealt = prediction.stages.map((stage, s): PredictedStage => {
+    const both = stages[s]!.peers.map((peer) =>
+      [s, last - s].reduce((sum, at) => {
+        const { first, end } = stages[at]!;
+        return sum + model.seconds(peer, first, end, prediction.stages[at]!.recompute);
+      }, 0)
+    );
+    const isOwn = (member: number) => s === last - s || goesDown(shares[s]![member]!);
+    return { ...stage, shares: dealtBothWays(both, bestShares(both, model.N), { N: model.N, isOwn }) };
+  });
+  return { candidate, prediction: predict(model, candidate, prediction.schedule, { stages: dealt }) };
 }
 
 function costOf(model: CostModel, stages: readonly GroupStage[], { round, paces }: Run): LayoutCost {

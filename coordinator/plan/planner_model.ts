@@ -114,11 +114,12 @@ export class CostModel {
   /** Seconds of each operation of one micro-batch on a peer. */
   opSeconds(peer: number, first: number, end: number, recompute: RecomputeId) {
     const { forward, backward, weightGrad, overhead = 0 } = this.engines[peer]!;
+    const coding = this.codingSeconds(peer, first, end) / 2;
     const work = this.work(first, end) / this.#share(peer);
     const again = RECOMPUTED[recompute] * (end - first) / this.#share(peer);
     return {
-      F: overhead + work * forward,
-      B: overhead + work * backward + again * forward,
+      F: overhead + coding + work * forward,
+      B: overhead + coding + work * backward + again * forward,
       W: overhead + work * weightGrad,
     };
   }
@@ -128,7 +129,13 @@ export class CostModel {
     const { forward, backward, weightGrad, overhead = 0 } = this.engines[peer]!;
     const layers = this.work(first, end) * (forward + backward + weightGrad) +
       RECOMPUTED[recompute] * (end - first) * forward;
-    return 3 * overhead + layers / this.#share(peer);
+    return 3 * overhead + this.codingSeconds(peer, first, end) + layers / this.#share(peer);
+  }
+
+  /** What of F and B is decoding and encoding, of one micro-batch: once for each boundary of the stage. */
+  codingSeconds(peer: number, first: number, end: number): number {
+    const { coding = 0 } = this.engines[peer]!;
+    return coding * (Number(first > 0) + Number(end < this.layers)) / this.#share(peer);
   }
 
   /** Whether nothing tells the links of two peers apart, those between the two included. */

@@ -39,6 +39,6 @@ function isLike(model: CostModel, a: number, b: number): boolean {
   if (one.memoryBytes !== other.memoryBytes || one.hidden !== other.hidden) return false;
   const [x, y] = [model.engines[a]!, model.engines[b]!];
   const same = x.engine === y.engine && x.forward === y.forward && x.backward === y.backward &&
-    x.weightGrad === y.weightGrad && x.overhead === y.overhead;
+    x.weightGrad === y.weightGrad && x.overhead === y.overhead && x.coding === y.coding;
   return same && model.sameLinks(a, b);
 }

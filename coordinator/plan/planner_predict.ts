@@ -83,11 +83,18 @@ function simulatedStages(stages: readonly PredictedStage[], devices: readonly nu
   }));
 }
 
-/** Each stage exchanges its sums as soon as its last replica is done; the step ends when all have. */
+/**
+ * Each stage exchanges its sums as soon as its last replica is done; the step ends when all have. Whoever is in several stages sends
+ * the sums of all of them over one uplink.
+ */
 function stepSeconds(model: CostModel, stages: readonly PredictedStage[], simulation: Simulation): number {
   const ends = new Array<number>(stages.length).fill(0);
   for (const { stage, end } of simulation.trace) ends[stage] = Math.max(ends[stage]!, end);
-  const done = stages.map(({ stage }, s) => ends[s]! + stage.sync);
+  const held = new Map<number, number>();
+  for (const peer of stages.flatMap(({ stage }) => stage.peers)) held.set(peer, (held.get(peer) ?? 0) + 1);
+  const done = stages.map(({ stage }, s) =>
+    ends[s]! + stage.sync * Math.max(...stage.peers.map((peer) => held.get(peer)!))
+  );
   return Math.max(...done) + (model.request.commitSeconds ?? 0);
 }
 

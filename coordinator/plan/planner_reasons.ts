@@ -55,8 +55,11 @@ function depth({ model, candidate }: Settled): string {
 function twoEach({ prediction, instead }: Settled): string[] {
   if (instead === undefined) return [];
   const step = (seconds: number) => `${seconds.toPrecision(3)} s`;
+  const members = prediction.stages.map(({ stage }) => stage.peers.toSorted().join());
+  const mirrored = members[0] === members.at(-1) && prediction.stages[0]!.stage.peers.length > 1;
+  const way = mirrored ? ", and half of the micro-batches go up the line instead of down" : "";
   return [
-    `Peers that compute hold two stages each: ${step(prediction.seconds)} per step instead of ${
+    `Peers that compute hold two stages each${way}: ${step(prediction.seconds)} per step instead of ${
       step(instead)
     }.`,
   ];

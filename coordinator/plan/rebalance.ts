@@ -5,6 +5,7 @@
 // move to a neighbour), migrate (peers change stages), replan (a new cut). The first two transfer nothing.
 import { diffPlans, heldBy, type PlanDiff } from "./plan_diff.ts";
 import { plan as planAnew, planOf, settledOn } from "./planner.ts";
+import { redealt } from "./planner_doubled.ts";
 import { CostModel, type GroupStage } from "./planner_model.ts";
 import { boundaryMoves } from "./planner_moves.ts";
 import { predict, type PredictedStage, type Prediction } from "./planner_predict.ts";
@@ -133,6 +134,9 @@ function proposalsOf(model: CostModel, plan: Plan, situation: Situation): Propos
   // Each rung starts from the best of those below it. A peer in two stages is an emergency, which only a new cut ends.
   const searchable = start !== null && !computesTwice(start);
   let best = searchable ? start : null;
+  if (start !== null && !searchable && rungs.includes("shares")) {
+    propose("shares", dealtAnew(model, start, plan));
+  }
   for (const rung of rungs) {
     if (rung === "replan") {
       if (searchable && model.peers > REPLANNED_MAX) continue;
@@ -150,6 +154,19 @@ function proposalsOf(model: CostModel, plan: Plan, situation: Situation): Propos
     propose(rung, best);
   }
   return proposals;
+}
+
+/** The slots of a cut stay, whatever is dealt. */
+function dealtAnew(model: CostModel, { candidate, prediction }: Judged, plan: Plan): Judged | null {
+  const present = new Set(model.request.peers.map(({ id }) => id));
+  const shares = plan.stages.map(({ replicas }) =>
+    replicas.filter(({ peer }) => present.has(peer)).map(({ microBatches }) => microBatches)
+  );
+  const stages = prediction.stages.map((stage, s) => {
+    const { inflight, recompute } = plan.stages[s]!;
+    return { ...stage, inflight, recompute };
+  });
+  return redealt(model, { candidate, prediction: { ...prediction, stages } }, shares);
 }
 
 function climb(

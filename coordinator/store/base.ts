@@ -3,11 +3,10 @@
 // final name is complete, and its header's hashes make the hash that the run's model names.
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import * as v from "valibot";
 import { baseSpec, stageLayout, type TensorLayout, wholeModel } from "../../peer/model/layout.ts";
 import { BASE_NAME, baseTensors, baseText, checkBase } from "../../peer/model/lora_base.ts";
 import { decodeHeader, headerLength } from "../../peer/model/safetensors.ts";
-import { type BaseList, readBaseList, type SourceTensor } from "../../peer/wire/base.ts";
+import { type BaseList, readBaseList, readSourceTensors, type SourceTensor } from "../../peer/wire/base.ts";
 import { assert, messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
 
@@ -18,6 +17,8 @@ const LENGTH_BYTES = 8;
 const NO_HASH = "0".repeat(64);
 /** The data begins at a multiple of this, as the reference writer pads. */
 const ALIGNMENT = 8;
+/** Longest name of an imported file. */
+const NAME_CHARS_MAX = 300;
 /** Read at once. */
 const PIECE_BYTES = 4 << 20;
 
@@ -26,8 +27,8 @@ export type SourcePlace = Omit<SourceTensor, "name" | "sha256">;
 
 export interface BaseInput {
   spec: ModelSpec;
-  /** Fills in one tensor; tells the bytes that it was read from, if they have a place. */
-  read(tensor: TensorLayout, into: Float32Array, onBytes: (bytes: Uint8Array) => void): Promise<void>;
+  /** Fills in one tensor; gives the SHA-256 of the bytes that it was read from, if they have a place. */
+  read(tensor: TensorLayout, into: Float32Array): Promise<string | null>;
   /** Names of the imported files, and where in them a tensor lies. */
   source?: { files: string[]; place(tensor: TensorLayout): SourcePlace | null };
   onProgress?(done: number, of: number): void;
@@ -63,12 +64,11 @@ async function fill(path: string, input: BaseInput): Promise<string> {
   await writeAll(file, new Uint8Array(room.length));
   for (const [i, tensor] of tensors.entries()) {
     const values = new Float32Array(tensor.size);
-    const original = createHash("sha256");
-    await input.read(tensor, values, (bytes) => original.update(bytes));
+    const original = await input.read(tensor, values);
     const bytes = new Uint8Array(values.buffer);
     written.hashes[i] = createHash("sha256").update(bytes).digest("hex");
     const place = written.source?.tensors.find(({ name }) => name === tensor.name);
-    if (place !== undefined) place.sha256 = original.digest("hex");
+    if (place !== undefined && original !== null) place.sha256 = original;
     await writeAll(file, bytes);
     input.onProgress?.(i + 1, tensors.length);
   }
@@ -114,14 +114,6 @@ function headerOf(tensors: readonly TensorLayout[], { hashes, source }: Written)
   out.set(text, LENGTH_BYTES);
   return out;
 }
-
-const SOURCE = v.strictObject({
-  files: v.array(v.string()),
-  tensors: v.array(v.strictObject({
-    ...{ name: v.string(), file: v.number(), dtype: v.picklist(["F32", "F16", "BF16"]) },
-    ...{ begin: v.number(), end: v.number(), sha256: v.string() },
-  })),
-});
 
 /** An open base. What its header says is checked against the model; values are checked by whoever reads them. */
 export class BaseFile {
@@ -207,10 +199,19 @@ export async function copyBase(fromRun: string, toRun: string): Promise<void> {
   }
 }
 
+/** Of an imported file, without its folder. */
+function isName(name: unknown): name is string {
+  return typeof name === "string" && name !== "" && name.length <= NAME_CHARS_MAX && !/[\\/]/.test(name);
+}
+
 function sourceOf(path: string, text: string | undefined): BaseFile["source"] {
   if (text === undefined) return null;
   try {
-    return v.parse(SOURCE, JSON.parse(text));
+    const { files, tensors } = JSON.parse(text) as Record<string, unknown>;
+    const read = readSourceTensors(tensors);
+    if (!read.ok) throw new Error(read.reason);
+    if (!Array.isArray(files) || !files.every(isName)) throw new Error("files: not a list of names");
+    return { files, tensors: read.value };
   } catch (error) {
     throw bad(path, `its source cannot be read: ${messageOf(error).slice(0, 200)}`);
   }

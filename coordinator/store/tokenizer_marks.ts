@@ -3,6 +3,8 @@
 
 /** What tokenizers call the token that ends a text, the usual ones first. */
 export const ENDS_OF_TEXT = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]", "<|im_end|>"];
+/** What they call the one that ends one's turn in a conversation: who writes a text stops there, too. */
+const ENDS_OF_TURN = ["<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>"];
 /** What they call the one that begins it, where no rule of theirs puts it there. */
 const BEGINNINGS = ["<|begin_of_text|>", "<s>", "<bos>", "[CLS]"];
 /** GPT-2 has one token for both. */
@@ -22,6 +24,8 @@ export interface AddedToken {
 export interface TextMarks {
   begin: AddedToken | null;
   end: AddedToken | null;
+  /** All at which writing stops, `end` first. */
+  ends: AddedToken[];
   /** The tokenizer itself puts these around a text that it is to go on from. */
   addsBegin: boolean;
   addsEnd: boolean;
@@ -51,7 +55,9 @@ export function textMarks(json: unknown): TextMarks {
   const both = special.get(BOTH) ?? null;
   const begin = before.length > 0 ? special.get(before[0]!) ?? null : first(BEGINNINGS) ?? both;
   const end = after.length > 0 ? special.get(after[0]!) ?? null : first(ENDS_OF_TEXT);
-  return { begin, end, addsBegin: before.length > 0, addsEnd: after.length > 0 };
+  const named = [...ENDS_OF_TEXT, ...ENDS_OF_TURN].flatMap((name) => special.get(name) ?? []);
+  const ends = [...new Set([...(end === null ? [] : [end]), ...named])];
+  return { begin, end, ends, addsBegin: before.length > 0, addsEnd: after.length > 0 };
 }
 
 /** Names of the tokens that a post-processor puts before and after a single text. */

@@ -21,6 +21,8 @@ export interface TokenSource {
   read(range: TokenRange): Promise<Corpus>;
   /** What will be read soon, so that it may be fetched meanwhile; nothing follows from it. */
   expect(ranges: readonly TokenRange[]): void;
+  /** Milliseconds for which tokens were waited for since it was asked last: no work of whoever reads them. */
+  takeWaitMs(): number;
 }
 export type Split = "train" | "val";
 

@@ -86,6 +86,7 @@ Deno.test("data: a micro-batch read from elsewhere is the one that is cut from a
       return Promise.resolve(corpus.slice(begin, end));
     },
     expect: () => assert.fail("nothing is expected here"),
+    takeWaitMs: () => 0,
   };
   const offsets = Uint32Array.of(3, 0, 84, 3);
   assert.deepEqual(await readBatch(source, offsets, 5), sliceBatch(corpus, offsets, 5));

@@ -53,7 +53,10 @@ export function mergeRanges<T extends { begin: number; end: number }>(parts: rea
   const ranges: ByteRange<T>[] = [];
   for (const part of [...parts].sort((a, b) => a.begin - b.begin)) {
     const last = ranges.at(-1);
-    if (last !== undefined && last.end === part.begin && part.end - last.begin <= RANGE_BYTES_MAX) {
+    if (last !== undefined && part.end <= last.end) {
+      // Three of ours may lie in one matrix.
+      last.parts.push(part);
+    } else if (last !== undefined && last.end === part.begin && part.end - last.begin <= RANGE_BYTES_MAX) {
       last.end = part.end;
       last.parts.push(part);
     } else {

@@ -15,6 +15,7 @@ import {
   wholeModel,
 } from "./layout.ts";
 import { loraTargets, mergeLora } from "./lora.ts";
+import { stateBytes } from "./stage_memory.ts";
 
 const SMALL = { n_layer: 3, n_head: 4, n_kv_head: 2, n_embd: 16, n_inner: 24, block_size: 8 };
 const config = readConfig({ ...SMALL, lora_rank: 4, lora_alpha: 6, lora_targets: "down_proj,q_proj,v_proj" });
@@ -122,4 +123,16 @@ Deno.test("lora: a configuration names matrices that there are, and a rank that 
   // Configurations of older files lack the keys.
   const { lora_rank: _, ...older } = readConfig(SMALL);
   assert.equal(specOf(older as typeof config, 5).lora, undefined);
+});
+
+Deno.test("lora: beside the engine the exact state is the adapters', and the gradient that is read back the whole matrices'", () => {
+  const [, stage] = splitLayers(spec, [1, 1, 1]);
+  const raw = { ...config, reduce: "raw32" as const };
+  const bytes = (of: typeof spec) => {
+    const codecs = { codecForward: "raw32" as const, codecBackward: "raw32" as const };
+    return stateBytes({ spec: of, stage: stage!, batchSize: 1, slots: 1, ...codecs }, raw);
+  };
+  const [trained, dense] = [stageLayout(spec, stage!).size, stageLayout(baseSpec(spec), stage!).size];
+  // 24 bytes of state and sums, and 8 logged totals of 4; the boundary tensors are the same.
+  assert.equal(bytes(spec) - bytes(baseSpec(spec)), 56 * (trained - dense));
 });

@@ -7,6 +7,8 @@ import { refuse, type Result } from "./errors.ts";
 const TENSORS_MAX = 8192;
 /** Files of one model at another place. */
 const FILES_MAX = 256;
+/** Matrices in one: a query, a key and a value. */
+const PARTS_MAX = 3;
 /** Larger files than this are no model that a group of volunteers trains. */
 const FILE_BYTES_MAX = 2 ** 42;
 /** Bytes of the list as JSON. */
@@ -25,12 +27,23 @@ export interface BaseTensor {
   sha256: string;
 }
 
+/** How a matrix lies elsewhere that is turned there, perhaps beside others. */
+export interface Turned {
+  /** Shape of the stored matrix; its columns are our rows. */
+  into: number;
+  out: number;
+  /** Ours is this run of columns, counted in runs of as many as we have rows. */
+  part: number;
+}
+
 /** The same values as another file has them. */
 export interface SourceTensor {
   name: string;
   /** Of `urls`. */
   file: number;
   dtype: BaseDtype;
+  /** Absent: in our order. */
+  turned?: Turned;
   begin: number;
   end: number;
   sha256: string;
@@ -50,7 +63,18 @@ const PLACE = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(FILE_BYT
 const NAME = v.pipe(v.string(), v.minLength(1), v.maxLength(200));
 const HASH = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
 const RANGE = { begin: PLACE, end: PLACE, sha256: HASH };
+const PART = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(PARTS_MAX));
 const SIZE = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(2 ** 31));
+
+const SOURCE_TENSORS = v.pipe(
+  v.array(v.strictObject({
+    ...{ name: NAME, ...RANGE },
+    file: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(FILES_MAX)),
+    dtype: v.picklist(["F32", "F16", "BF16"]),
+    turned: v.optional(v.strictObject({ into: SIZE, out: SIZE, part: PART })),
+  })),
+  v.maxLength(TENSORS_MAX),
+);
 
 const SCHEMA = v.strictObject({
   hash: HASH,
@@ -64,14 +88,7 @@ const SCHEMA = v.strictObject({
   ),
   source: v.optional(v.strictObject({
     urls: v.pipe(v.array(v.pipe(v.string(), v.maxLength(2000), v.check(isBaseUrl))), v.maxLength(FILES_MAX)),
-    tensors: v.pipe(
-      v.array(v.strictObject({
-        ...{ name: NAME, ...RANGE },
-        file: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(FILES_MAX)),
-        dtype: v.picklist(["F32", "F16", "BF16"]),
-      })),
-      v.maxLength(TENSORS_MAX),
-    ),
+    tensors: SOURCE_TENSORS,
   })),
 });
 
@@ -92,9 +109,25 @@ export function readBaseList(json: unknown): Result<BaseList> {
     return refuse("bad-state", `the base's list: ${v.getDotPath(issue) ?? "(root)"}: ${issue.message}`);
   }
   const { source, ...rest } = parsed.output;
-  const list: BaseList = { ...rest, ...(source === undefined ? {} : { source }) };
+  const list: BaseList = {
+    ...rest,
+    ...(source === undefined ? {} : { source: { urls: source.urls, tensors: placesOf(source.tensors) } }),
+  };
   const problem = rangeProblem(list);
   return problem === null ? { ok: true, value: list } : refuse("bad-state", `the base's list: ${problem}`);
+}
+
+/** Without keys that are there and undefined. */
+function placesOf(tensors: v.InferOutput<typeof SOURCE_TENSORS>): SourceTensor[] {
+  return tensors.map(({ turned, ...rest }) => ({ ...rest, ...(turned === undefined ? {} : { turned }) }));
+}
+
+/** Where the tensors of a base are elsewhere, as a file tells it. Refuses with bad-state. */
+export function readSourceTensors(value: unknown): Result<SourceTensor[]> {
+  const parsed = v.safeParse(SOURCE_TENSORS, value);
+  if (parsed.success) return { ok: true, value: placesOf(parsed.output) };
+  const { issues: [issue] } = parsed;
+  return refuse("bad-state", `${v.getDotPath(issue) ?? "(root)"}: ${issue.message}`);
 }
 
 function rangeProblem({ bytes, tensors, source }: BaseList): string | null {
@@ -117,8 +150,16 @@ function rangeProblem({ bytes, tensors, source }: BaseList): string | null {
   if (new Set(source.tensors.map(({ name }) => name)).size !== source.tensors.length) {
     return "two tensors elsewhere have one name";
   }
-  const odd = source.tensors.find(({ name, file, dtype, begin, end }) =>
-    file >= source.urls.length || end - begin !== BASE_DTYPES[dtype] * (sizes.get(name) ?? NaN)
-  );
+  const shapes = new Map(tensors.map(({ name, shape }) => [name, shape]));
+  const odd = source.tensors.find((it) => it.file >= source.urls.length || !fits(it, shapes.get(it.name)));
   return odd === undefined ? null : `${odd.name} elsewhere is no tensor of the base, or has another size`;
+}
+
+/** Whether the bytes elsewhere can hold a tensor of this shape. */
+function fits({ dtype, begin, end, turned }: SourceTensor, shape: readonly number[] | undefined): boolean {
+  if (shape === undefined) return false;
+  const values = (end - begin) / BASE_DTYPES[dtype];
+  if (turned === undefined) return values === shape.reduce((product, n) => product * n, 1);
+  const [rows, cols] = shape, { into, out, part } = turned;
+  return cols === into && values === into * out && (part + 1) * rows! <= out;
 }

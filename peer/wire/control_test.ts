@@ -146,7 +146,7 @@ const COORDINATOR_SAMPLES: CoordinatorSamples = {
   probe: { type: "probe", peer: "tab-2" },
   write: {
     type: "write",
-    order: { order: "rows", edition: 4, text: 2, position: 0, tokens: [5, 6], draw: true },
+    order: { order: "rows", edition: 4, text: 2, slot: 1, position: 0, tokens: [5, 6], draw: true },
   },
   signal: { type: "signal", peer: "tab-2", data: "7|answer" },
   status: {

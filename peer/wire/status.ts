@@ -293,6 +293,8 @@ export interface TabSnapshot {
   sample: { step: number; text: string } | null;
   /** How the limits of its owner hold it back; absent while they do not. */
   held?: HeldBack;
+  /** It helps to write a text; absent while it does not. */
+  writes?: boolean;
   /** For the phases that need a remedy: the code of docs/errors.md, where the cause has one. */
   code?: string;
   /** Layers that no other peer holds, first and one past the last: they would be lost with this tab. */

@@ -42,15 +42,27 @@ export type WriteOrder =
     order: "text";
     edition: number;
     text: number;
+    slot: number;
     seed: number;
     drawn: number;
     temperature: number;
     topK: number;
     topP: number;
   }
-  | { order: "rows"; edition: number; text: number; position: number; tokens: number[]; draw: boolean }
+  | {
+    order: "rows";
+    edition: number;
+    text: number;
+    slot: number;
+    position: number;
+    tokens: number[];
+    draw: boolean;
+  }
   | { order: "drop"; edition: number; text: number }
   | { order: "close"; edition: number };
 
-/** Texts that share one copy of the weights: while one waits for its next token, others keep the other stages busy. */
+/**
+ * Texts that share one copy of the weights: while one waits for its next token, others keep the other stages busy. Each has one of
+ * so many slots; rows at position 0 of another text take its slot over, so nobody waits until everybody has heard of an end.
+ */
 export const TEXTS_PER_EDITION = 4;

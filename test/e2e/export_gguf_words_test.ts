@@ -4,9 +4,14 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { gpt2TokenizerJson } from "../../coordinator/corpora/gpt2.ts";
 import { tokenizerOf } from "../../coordinator/store/text_tokenizer.ts";
-import { TOKEN_KIND } from "../../coordinator/export/byte_pairs.ts";
+import { TOKEN_KIND } from "../../coordinator/export/tokenizer_parts.ts";
 import { adapt, writeAdapted } from "../support/adapted_model.ts";
-import { AWKWARD_TEXTS, smallBytePairs, type WordCutter } from "../support/byte_pairs.ts";
+import {
+  AWKWARD_TEXTS,
+  smallBytePairs,
+  smallSentencePieces,
+  type WordCutter,
+} from "../support/byte_pairs.ts";
 import { logSoftmax } from "../support/compare_logits.ts";
 import { bytesOf, inTempFolder, planOf } from "../support/export_support.ts";
 import { type TrainedModel, trainSmallModel, writeTrained } from "../support/trained_model.ts";
@@ -18,7 +23,7 @@ const MERGES = 300;
 /** f32 in another order of sums. */
 const TOLERANCE = 1e-3;
 const SHORT = {
-  ...{ block_size: 128, batch_size: 1, max_iters: 60, learning_rate: 1e-2, min_lr: 1e-3 },
+  ...{ block_size: 160, batch_size: 1, max_iters: 60, learning_rate: 1e-2, min_lr: 1e-3 },
   ...{ tie_word_embeddings: true, vocab_multiple: 64 },
 };
 const GPT2 = { architecture: "gpt2" as const, n_kv_head: 8, learning_rate: 3e-3 };
@@ -92,7 +97,10 @@ async function compareText(tab: LlamaTab, model: TrainedModel): Promise<void> {
   }
 }
 
-/** Hardly trained, which tokens do not mind; its matrices are enlarged until its tokens differ in what follows them. */
+/**
+ * Hardly trained, which tokens do not mind; its matrices are enlarged until its tokens differ in what follows them, but not so far that
+ * the halves show in which llama.cpp keeps its table of GELU.
+ */
 async function wholeGpt2(): Promise<TrainedModel> {
   const narrow = {
     n_embd: 8,
@@ -102,10 +110,10 @@ async function wholeGpt2(): Promise<TrainedModel> {
     batch_size: 1,
     gradient_accumulation_steps: 1,
   };
-  const config = { ...SHORT, ...narrow, max_iters: 1, warmup_iters: 0, vocab_multiple: 1 };
+  const config = { ...SHORT, ...GPT2, ...narrow, max_iters: 1, warmup_iters: 0, vocab_multiple: 1 };
   const model = await trainSmallModel(config, gpt2TokenizerJson());
   for (const { shape, offset, size } of model.state.layout.tensors) {
-    if (shape.length === 2) { for (let i = 0; i < size; i++) model.state.params[offset + i]! *= 20; }
+    if (shape.length === 2) { for (let i = 0; i < size; i++) model.state.params[offset + i]! *= 8; }
   }
   return model;
 }
@@ -114,19 +122,23 @@ Deno.test("export: models of byte pairs have Shoal's tokens and text in llama.cp
   await using tab = await openLlama();
   const llama = await trainSmallModel(SHORT, smallBytePairs(MERGES));
   assert.equal(llama.vocab.length, 576, "256 bytes, 300 pairs, the end, and rows up to a multiple of 64");
-  for (const cutter of ["gpt-2", "smollm", "llama-bpe", "qwen2"] as const) {
+  for (const cutter of ["gpt-2", "smollm", "llama-bpe"] as const) {
     await test.step(`a Llama whose texts are cut as by ${cutter}`, () =>
       compare(tab, withCutter(llama, cutter)));
   }
-  await test.step("the Llama with adapters, merged", async () => {
-    const adapted = adapt(llama, { lora_rank: 2, lora_alpha: 4, lora_targets: "q_proj,k_proj,down_proj" });
-    const gguf = await ggufOf(llama, (folder) => writeAdapted(folder, adapted));
-    await compare(tab, { ...llama, logits: adapted.logits }, { gguf });
+  await test.step("a Llama with merged adapters, whose texts are cut as by qwen2", async () => {
+    const base = withCutter(llama, "qwen2");
+    const lora = adapt(base, { lora_rank: 2, lora_alpha: 4, lora_targets: "q_proj,k_proj,down_proj" });
+    const gguf = await ggufOf(base, (folder) => writeAdapted(folder, lora));
+    await compare(tab, { ...base, logits: lora.logits }, { gguf });
   });
-  await test.step("the Llama's text", () => compareText(tab, llama));
-  const gpt2 = await trainSmallModel({ ...SHORT, ...GPT2 }, smallBytePairs(MERGES));
-  await test.step("a GPT-2", () => compare(tab, gpt2));
-  await test.step("the GPT-2's text", () => compareText(tab, gpt2));
-  await test.step("all of GPT-2's 50,257 tokens", async () =>
-    await compare(tab, await wholeGpt2(), { vocabulary: 200 }));
+  await test.step("a Llama with SentencePiece's pairs", async () => {
+    await compare(tab, await trainSmallModel(SHORT, smallSentencePieces(150)));
+  });
+  await test.step("the text of a GPT-2", async () => {
+    await compareText(tab, await trainSmallModel({ ...SHORT, ...GPT2 }, smallBytePairs(MERGES)));
+  });
+  await test.step("a GPT-2 with all of its 50,257 tokens", async () => {
+    await compare(tab, await wholeGpt2(), { vocabulary: 200 });
+  });
 });

@@ -160,7 +160,7 @@ Deno.test("lora: a GPT-2's adapters are trained, with what its files elsewhere h
     const { model, text } = placesIn(folder);
     const elsewhere = serveFolder(model);
     try {
-      const flags = flagsOf({ ...RUN, max_iters: 12 });
+      const flags = flagsOf({ ...RUN, max_iters: 12, shadows: false });
       const { cli, join: link } = await serving("resume", [
         ...[run, "--dataset", text, ...flags, "--base_url", elsewhere.url],
       ]);
@@ -175,16 +175,14 @@ Deno.test("lora: a GPT-2's adapters are trained, with what its files elsewhere h
         mean(losses.slice(-4)) < mean(losses.slice(0, 4)) - 0.2,
         `the loss does not fall: ${losses.join(" ")}`,
       );
-      // Table, positions, biases and norms lie there as they are used; matrices are turned and come from the coordinator.
+      // Half of the layers for each peer, and the tied table for both, in halves.
       const bytes = elsewhere.asked.reduce((sum, it) => sum + Number(it.split(" ")[1]), 0);
       assert.ok(
         elsewhere.asked.every((it) => it.startsWith("/m/model.safetensors ")),
         elsewhere.asked.join(),
       );
-      assert.ok(
-        bytes > 2 * 264 * 16 && bytes < (await Deno.stat(join(model, "model.safetensors"))).size * 2,
-        `${bytes}`,
-      );
+      const { size } = await Deno.stat(join(model, "model.safetensors"));
+      assert.ok(bytes > 0.9 * size && bytes < 1.6 * size, `${bytes} of ${size}`);
       await assertOneProcess(run, String(done.checkpoint));
     } finally {
       await elsewhere.close();

@@ -6,7 +6,7 @@ import type { Page } from "playwright";
 import { newestCheckpoint } from "../../coordinator/store/checkpoints.ts";
 import { startHub } from "../../coordinator/hub/start.ts";
 import type { HubRuns } from "../../peer/wire/hub.ts";
-import { cpuPeer, inFolder, type JsonLine, shoal, TINY } from "../support/cli_support.ts";
+import { cpuPeer, flagsOf, inFolder, type JsonLine, shoal, TINY } from "../support/cli_support.ts";
 import { openBrowser } from "./pages_support.ts";
 
 const WEB_ROOT = new URL("../../web/dist", import.meta.url).pathname;
@@ -84,7 +84,20 @@ async function fillIn(page: Page): Promise<void> {
   for (const [key, value] of Object.entries(FIELDS)) await page.locator(`#key-${key}`).fill(value);
   await wrong.waitFor({ state: "detached" });
   await page.getByText("Needs 1 computer with 2 GB each.").waitFor();
+  await page.getByLabel("Whoever has its join link may write text").check();
   await page.getByRole("button", { name: "Start this run" }).click();
+}
+
+/** The form for a run like it, while its computer is in, is filled in as it is and supposes what that has measured. */
+async function lookAtClone(page: Page): Promise<void> {
+  await page.getByText("with its join link", { exact: true }).waitFor();
+  await page.getByRole("button", { name: "Start one like it: Evening class" }).click();
+  await page.getByText("As measured by the computer that is connected now.").waitFor();
+  assert.ok(await page.getByLabel("Whoever has its join link may write text").isChecked());
+  for (const [key, value] of Object.entries(FIELDS)) {
+    assert.equal(await page.locator(`#key-${key}`).inputValue(), value, key);
+  }
+  await page.getByRole("button", { name: "Close the form" }).click();
 }
 
 Deno.test("an organizer makes a run on the page, a tab joins it and trains, and it is put away with a checkpoint", () =>
@@ -110,6 +123,7 @@ Deno.test("an organizer makes a run on the page, a tab joins it and trains, and 
       const { shell } = server.hub.run("evening-class")!;
       await page.getByText("Training", { exact: true }).waitFor();
       while (shell.core.state.committed < 3) await page.waitForTimeout(50);
+      await lookAtClone(page);
       await page.getByRole("button", { name: "Archive Evening class" }).click();
       await page.getByRole("dialog").getByText("1 computer sent home").waitFor();
       await page.getByRole("dialog").getByRole("button", { name: "Archive it" }).click();
@@ -138,4 +152,21 @@ Deno.test("shoal run trains here with a configuration file, and ends with a chec
     const done = cli.json().at(-1)!;
     assert.equal(done.event, "done");
     assert.equal(await newestCheckpoint(out), done.checkpoint);
+  }));
+
+Deno.test("shoal corpus prepares a text with no more rights than it has, and shoal run learns it beside other runs", () =>
+  inFolder(async (folder) => {
+    const file = join(folder, "book.txt");
+    await Deno.writeTextFile(file, "a small book to learn from, again and again. ".repeat(60));
+    await using add = shoal("corpus", ["add", file, "--runs_dir", folder, "--json"]);
+    assert.equal(await add.ended(), 0, add.err.join("\n"));
+    const [{ id } = {}] = add.json();
+    const config = { ...TINY, dataset: `corpus:${id}`, max_iters: 3 };
+    const out = ["--out_dir", join(folder, "first"), "--engine", "cpu", "--json"];
+    await using run = shoal("run", [...out, ...flagsOf(config)]);
+    assert.equal(await run.ended(), 0, run.err.join("\n"));
+    assert.equal(run.json().at(-1)!.event, "done");
+    await using remove = shoal("corpus", ["remove", `corpus:${id}`, "--runs_dir", folder]);
+    assert.equal(await remove.ended(), 2);
+    assert.match(remove.err.join("\n"), /the text is used by "first"/);
   }));

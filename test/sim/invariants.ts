@@ -133,6 +133,8 @@ export class Invariants implements Observer {
 
   finished(peer: SimPeer, job: Job, result: JobResult): void {
     this.#checkMemory(peer);
+    // What it loads is checked against a hash that others told, so it is right again.
+    if (job.job === "load") this.#rotten.delete(peer.id);
     if (job.job === "op" && job.kind === "W") {
       const plan = job.cut === peer.core.state.view?.cut
         ? peer.core.state.view?.stages[job.stage]

@@ -183,8 +183,19 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: "hash of an applied step: a holder with other bits stays one",
-    file: "coordinator/core/run_core.ts",
-    replace: [["else if (first !== undefined && holder)", "else if (first !== undefined && hash === null)"]],
+    file: "coordinator/core/disputes.ts",
+    replace: [["  if (!differs(told)) {", "  if (!differs(told) || s.gen > 0) {"]],
+    scenario: "rot",
+    seeds: 100,
+    noticed: /^I[2478] /,
+  },
+  {
+    name: "dispute: of two who differ the first to speak wins",
+    file: "coordinator/core/disputes.ts",
+    replace: [[
+      "  if (most!.peers.length > (next?.peers.length ?? 0)) {",
+      "  if (s.gen > 0 || next === undefined) {",
+    ]],
     scenario: "rot",
     seeds: 100,
     noticed: /^I[2478] /,
@@ -198,7 +209,7 @@ export const MUTANTS: readonly Mutant[] = [
     ]],
     scenario: "rot",
     seeds: 3,
-    firstSeed: 809_230,
+    firstSeed: 2_436,
     noticed: /^I[2478] /,
   },
   {
@@ -207,7 +218,7 @@ export const MUTANTS: readonly Mutant[] = [
     replace: [['const tainted = wrong && s.round?.pass === "train"', "const tainted = wrong && s.gen < 0"]],
     scenario: "rot",
     seeds: 3,
-    firstSeed: 809_230,
+    firstSeed: 2_436,
     noticed: /^I[2478] /,
   },
   {

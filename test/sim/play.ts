@@ -8,6 +8,7 @@ import { frozenBase } from "../support/frozen_base.ts";
 import { createSimEngine } from "./engine.ts";
 import { Nemesis } from "./faults.ts";
 import { type Counts, Invariants, Violation } from "./invariants.ts";
+import { mayProbe } from "./probing.ts";
 import { type Reference, referenceOf } from "./reference.ts";
 import type { Plan } from "./scenarios.ts";
 import { tinyCorpus, VOCABULARY } from "./support.ts";
@@ -55,7 +56,7 @@ export async function play(
   );
   const base = { config, spec: specOf(config, VOCABULARY), corpus: CORPUS, createEngine };
   const reference = await referenceOf(base, real ? "cpu" : "simulated");
-  const world = new World({ ...base, seed, peers, bytes: real, ...changes });
+  const world = new World({ ...base, seed, peers, bytes: real, probes: mayProbe(plan), ...changes });
   world.mayRefuse = plan.faults.some((fault) => ["crook", "corrupt", "wrong-totals"].includes(fault.do));
   const invariants = new Invariants(world, reference, plan);
   const nemesis = new Nemesis(world, invariants, plan.faults);

@@ -12,6 +12,7 @@ import { ADAPTED, withAdapters } from "./lora_shape.ts";
 import { mirroredShape, placedShape } from "./placed_shapes.ts";
 import { COORDINATOR_STATES, PEER_STATES } from "./probe.ts";
 import { replanFaults, replanShape } from "./replan_shape.ts";
+import { rottenShape } from "./rotten_shape.ts";
 
 /** Faults begin in this part of a run; a calm one takes about three virtual seconds. */
 const FIRST_MS = 150;
@@ -211,19 +212,10 @@ const DRAWS: Record<string, Draw> = {
     const lies: Fault = { at: 0, do: "wrong-totals", count: between(random, 0, 3) };
     return setting(random, [corrupt, lies, ...crashes(random, 2)], { mayRedo: true });
   },
-  // A holder or learner that computes nothing has other bits, and is found by its hash before a step in which it computes is
-  // committed. The others speak first: of two holders who differ, nobody could say which one is right.
+  // Who computes nothing has other bits, and is found before a step in which it computes is committed; of two both go back.
   rot: (random) => {
-    const at = between(random, 500, 1_000);
-    // The newcomer learns the stage where there are more micro-batches than holders.
-    const [state, peers] = random() < 0.5
-      ? ["shadow: logged", 6] as const
-      : ["learner: installing", 3] as const;
-    const rot: Fault = { at, do: "rot-in", state, forMs: between(random, 200, 500) };
-    const later = crash(random, at + between(random, 700, 1_500));
-    const config = { n_stage: 1, gradient_accumulation_steps: 4 };
-    const faults: Fault[] = [{ at: at - 200, do: "join" }, rot, later];
-    return setting(random, faults, { peers, config });
+    const { faults, later, ...shape } = rottenShape(random);
+    return setting(random, later === null ? faults : [...faults, crash(random, later)], shape);
   },
   // A sum arrives wrong: the total that others have logged is taken over, or asked for when it is committed.
   misled: (random) => {
@@ -233,8 +225,11 @@ const DRAWS: Record<string, Draw> = {
     });
     const faults = times(random, 3, mislead);
     // More holders than micro-batches, so that some only hold; or two of a stage, of whom both are needed.
-    const config = { n_stage: pick(random, [1, 3]), gradient_accumulation_steps: 4 };
-    return setting(random, faults, { peers: config.n_stage === 1 ? 6 : 3, config });
+    const n_stage = pick(random, [1, 3]);
+    return setting(random, faults, {
+      peers: n_stage === 1 ? 6 : 3,
+      config: { n_stage, gradient_accumulation_steps: 4 },
+    });
   },
   states: (random, seed) => stateSetting(random, seed),
   everything: (random) => {

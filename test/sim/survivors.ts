@@ -1,6 +1,6 @@
 // Whether a run had to go back: from what the coordinator has heard and who is gone since, kept apart from its own books. It may
 // redo committed steps only if some stage has no holder left that is known to have all of them, and only if it had said before
-// the loss that one departure could cost so much. Reads only; a rollback that breaks this is invariants.ts's to report.
+// the loss that one departure could cost so much; or if as many of a stage's holders said one thing of its state as another. Reads only; a rollback that breaks this is invariants.ts's to report.
 import type { RunCore } from "../../coordinator/core/run_core.ts";
 import type { CoordinatorEventLine, RunEffect, RunEvent } from "../../coordinator/core/run_state.ts";
 import type { PeerMessage } from "../../peer/wire/control.ts";
@@ -28,6 +28,8 @@ export class Survivors {
   readonly #evidence = new Map<string, Evidence[]>();
   /** Totals told of the open step. */
   #logged: (Evidence & { peer: string; hash: string })[] = [];
+  /** State hashes by cut, stage and step, then by peer. */
+  readonly #states = new Map<string, { step: number; told: Map<string, string> }>();
   #committed = 0;
   /** Committed steps with which the present cut began: all of its holders start with them. */
   #base = 0;
@@ -80,7 +82,8 @@ export class Survivors {
   }
 
   /** Null if the run had to go back; else why it had not. To be asked before the rollback changes anything. */
-  objection({ steps_redone }: Rollback): string | null {
+  objection({ step, steps_redone }: Rollback): string | null {
+    if (this.#isDisputed(step)) return null;
     const { view, phase, risk } = this.#before ?? { view: null, phase: "idle", risk: 0 };
     if (view === null) return null;
     // Who has not come back yet cannot have told: there the peers' real states count.
@@ -98,6 +101,15 @@ export class Survivors {
     return null;
   }
 
+  /** Whether nobody could say which state is right after some step that the states of `step` committed steps do not contain. */
+  #isDisputed(step: number): boolean {
+    return [...this.#states.values()].some((it) => {
+      const counts = [...Map.groupBy(it.told.values(), (hash) => hash).values()].map(({ length }) => length);
+      const most = Math.max(...counts);
+      return it.step >= step && counts.filter((count) => count === most).length > 1;
+    });
+  }
+
   #isKnownToHold(view: View, stage: number, peer: string): boolean {
     if (!this.#known.has(peer)) return false;
     if (this.#committed === this.#base) return true;
@@ -113,7 +125,13 @@ export class Survivors {
   }
 
   #onMessage(peer: string, message: PeerMessage): void {
-    if (message.type === "applied") this.#note(peer, message);
+    if (message.type === "applied") {
+      this.#note(peer, message);
+      const key = `${message.cut}/${message.stage}/${message.step}`;
+      const state = this.#states.get(key) ?? { step: message.step, told: new Map<string, string>() };
+      state.told.set(peer, message.hash);
+      this.#states.set(key, state);
+    }
     if (message.type !== "logged" || message.step !== this.#committed) return;
     const { cut, stage, step, hash } = message;
     this.#logged.push({ peer, cut, stage, step, hash });

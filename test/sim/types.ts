@@ -23,6 +23,8 @@ export interface WorldOptions {
   createEngine?: (build: StageBuild) => Promise<StageEngine>;
   /** Peers say that their engines can make a stage's steps (StageOptimizer). Default false. */
   gpuOptimizer?: boolean;
+  /** Peers measure links when they are asked to, and wait for it before they get work. Default false. */
+  probes?: boolean;
   /** Frames travel as bytes, encoded, checksummed and decoded. Default true; false saves a tenth of the time. */
   bytes?: boolean;
 }

@@ -18,6 +18,7 @@ import { KNOCK_MS, type KnockingWorld, loseSocket } from "./knocking.ts";
 import { Links } from "./links.ts";
 import { asBytes, COORDINATOR, Network, type Path } from "./network.ts";
 import { isSumOfLogged } from "./probe.ts";
+import { ableOf, answerProbe } from "./probing.ts";
 import { fallAsleep, thaw, wake } from "./sleep.ts";
 import { beatOf } from "./speeds.ts";
 import type { CoordinatorCrash, Observer, Sent, SimPeer, WorldOptions } from "./types.ts";
@@ -204,8 +205,7 @@ export class World {
     if (!this.process.up) return this.#greet(id); // It died of it, and whoever comes next has not heard of this peer.
     const peer = this.peers.get(id)!;
     peer.seen = { epoch: this.process.epoch, committed: 0 };
-    const able = { memoryBytes: 1e9, gpuOptimizer: this.options.gpuOptimizer ?? false, writes: true };
-    this.#say(id, { type: "measured", blockMs: 5 + this.random() * 20, ...able });
+    this.#say(id, { type: "measured", blockMs: 5 + this.random() * 20, ...ableOf(this.options) });
     this.#every(BEAT_MS, () => this.#beat(id), () => this.peers.get(id)!.dead);
   }
 
@@ -267,6 +267,7 @@ export class World {
     if (FOR_CORES.includes(message.type)) this.#feed(peer, message as PeerEvent);
     if (isSnapshotOrder(message)) orderSnapshots(this.#hooks, peer, message);
     if (message.type === "write") orderText(peer, message.order);
+    if (message.type === "probe") answerProbe(this.#hooks, peer, message.peer);
     // Whoever asked to leave may go; at the run's end all stay, to be looked at.
     if (message.type === "done" && this.coordinator.state.status !== "finished") return this.#end(peer);
     if (message.type !== "kicked") return;
@@ -366,9 +367,8 @@ export class World {
     };
     if (out.to === peer.id) return this.clock.after(0, () => this.#arrive(frame));
     for (const observer of this.observers) observer.sent?.(frame);
-    if (this.links.carries(peer.id, out.to)) {
-      this.network.send(peer.id, out.to, "frames", () => this.#arrive(frame));
-    }
+    if (!this.links.carries(peer.id, out.to)) return;
+    this.network.send(peer.id, out.to, "frames", () => this.#arrive(frame));
   }
 
   #arrive(sent: Sent): void {

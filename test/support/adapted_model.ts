@@ -79,7 +79,7 @@ export async function writeAdapted(runDir: string, model: AdaptedModel, step = 9
     spec: bare,
     read: ({ offset, size }, into) => {
       into.set(base.state.params.subarray(offset, offset + size));
-      return Promise.resolve();
+      return Promise.resolve(null);
     },
   });
   const config = readConfig({ ...base.config, ...lora, lora_base });

@@ -58,3 +58,56 @@ export function smallBytePairs(merges: number, cutter: WordCutter = "gpt-2"): st
     },
   });
 }
+
+/** How spaces become low lines: by a normalizer, as older files have it, or by what cuts the text. */
+export type SpaceRule = "normalizer" | "metaspace";
+
+/** Text of a tokenizer.json of SentencePiece's kind, with the plain ones of GPT-2's most frequent pairs. */
+export function smallSentencePieces(merges: number, rule: SpaceRule = "normalizer"): string {
+  const { model } = JSON.parse(gpt2TokenizerJson());
+  const pieces = (model.merges as string[]).map((pair) => pair.replace(" ", "").replaceAll("Ġ", "▁"));
+  const plain = pieces.filter((piece) => /^▁?[a-z]+$/i.test(piece)).slice(0, merges);
+  const bytes = Array.from({ length: 256 }, (_, i) => `<0x${i.toString(16).toUpperCase().padStart(2, "0")}>`);
+  const letters = [..."▁abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,;!?'-\"\né"];
+  const specials = ["<unk>", "<s>", "</s>"];
+  const names = [...specials, ...bytes, ...plain, ...letters], known = new Set(names);
+  const pairs = plain.flatMap((piece) => {
+    const cuts = Array.from(
+      { length: piece.length - 1 },
+      (_, i) => [piece.slice(0, i + 1), piece.slice(i + 1)],
+    );
+    return cuts.filter((parts) => parts.every((part) => known.has(part))).map((parts) => parts.join(" "));
+  });
+  const added = specials.map((content, id) => ({
+    ...{ id, content, special: true, single_word: false, lstrip: false, rstrip: false, normalized: false },
+  }));
+  const space = { type: "Replace", pattern: { String: " " }, content: "▁" };
+  const metaspace = { type: "Metaspace", replacement: "▁", prepend_scheme: "first", split: false };
+  const begin = { SpecialToken: { id: "<s>", type_id: 0 } }, text = { Sequence: { id: "A", type_id: 0 } };
+  return JSON.stringify({
+    ...{ version: "1.0", truncation: null, padding: null, added_tokens: added },
+    normalizer: rule === "metaspace"
+      ? null
+      : { type: "Sequence", normalizers: [{ type: "Prepend", prepend: "▁" }, space] },
+    pre_tokenizer: rule === "metaspace" ? metaspace : null,
+    post_processor: {
+      ...{ type: "TemplateProcessing", single: [begin, text], pair: [begin, text, begin, text] },
+      special_tokens: { "<s>": { id: "<s>", ids: [1], tokens: ["<s>"] } },
+    },
+    decoder: {
+      type: "Sequence",
+      decoders: [
+        { type: "Replace", pattern: { String: "▁" }, content: " " },
+        { type: "ByteFallback" },
+        { type: "Fuse" },
+        { type: "Strip", content: " ", start: 1, stop: 0 },
+      ],
+    },
+    model: {
+      ...{ type: "BPE", dropout: null, unk_token: "<unk>", fuse_unk: true, byte_fallback: true },
+      ...{ continuing_subword_prefix: null, end_of_word_suffix: null, ignore_merges: false },
+      vocab: Object.fromEntries(names.map((name, id) => [name, id])),
+      merges: pairs,
+    },
+  });
+}
