@@ -85,8 +85,8 @@ function placeOf(link: string): { base: string; token: string } {
 }
 
 async function readText(response: Response, take: (piece: string) => void): Promise<LiveText> {
-  const written = { text: "", finish_reason: "length", steps: [], restarts: 0, prompt_tokens: 0, tokens: 0 };
-  const result: LiveText = written;
+  const nothing = { steps: [], restarts: 0, prompt_tokens: 0, tokens: 0 };
+  const result: LiveText = { text: "", finish_reason: "length", ...nothing };
   for await (const { error, choices, shoal, usage } of eventsOf(response)) {
     if (error !== undefined) throw errorOf(error);
     const [choice] = choices ?? [];
@@ -95,10 +95,10 @@ async function readText(response: Response, take: (piece: string) => void): Prom
       take(choice.text);
     }
     result.finish_reason = choice?.finish_reason ?? result.finish_reason;
-    Object.assign(result, shoal === undefined ? {} : { steps: shoal.steps, restarts: shoal.restarts });
-    const { prompt_tokens, completion_tokens: tokens } = usage ??
-      { ...result, completion_tokens: result.tokens };
-    Object.assign(result, { prompt_tokens, tokens });
+    if (shoal !== undefined) [result.steps, result.restarts] = [shoal.steps, shoal.restarts];
+    if (usage !== undefined) {
+      [result.prompt_tokens, result.tokens] = [usage.prompt_tokens, usage.completion_tokens];
+    }
   }
   return result;
 }

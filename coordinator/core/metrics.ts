@@ -45,6 +45,15 @@ const ofRun: Family[] = [
   single("shoal_step_seconds", "Time of a step, moving average.", (s) => s.stepMs / 1000),
 ];
 
+const ofTexts: Family[] = [
+  gauges("shoal_texts", "Texts that the peers write together, or that wait.", ({ texts }) => [
+    [{ state: "writing" }, texts.writing.length],
+    [{ state: "waiting" }, texts.waiting.length],
+  ]),
+  single("shoal_text_tokens_total", "Tokens that peers wrote together.", (s) => s.texts.tokensTotal),
+  single("shoal_text_restarts_total", "Texts that had to begin anew.", (s) => s.texts.restartsTotal),
+];
+
 /** NaN while there is no figure yet. */
 function ofLastStep(pick: (last: StepSummary) => number | null): (s: RunCoreState) => number {
   return (s) => {
@@ -173,12 +182,6 @@ const ofDepartures: Family[] = [
     "Steps passed over because a gradient overflowed f16.",
     (s) => s.stepsSkipped,
   ),
-  gauges("shoal_texts", "Texts that the peers write together, or that wait.", ({ texts }) => [
-    [{ state: "writing" }, texts.writing.length],
-    [{ state: "waiting" }, texts.waiting.length],
-  ]),
-  single("shoal_text_tokens_total", "Tokens that peers wrote together.", (s) => s.texts.tokensTotal),
-  single("shoal_text_restarts_total", "Texts that had to begin anew.", (s) => s.texts.restartsTotal),
   single("shoal_steps_at_risk", "Committed steps that one departure now could cost.", stepsAtRisk),
   single(
     "shoal_fenced_frames_total",
@@ -250,7 +253,7 @@ export interface MetricsOptions {
 
 /** Prometheus text exposition. */
 export function metricsText(s: RunCoreState, { links = true, disk = null }: MetricsOptions = {}): string {
-  const own = [...ofRun, ...ofTrace, ...ofDepartures, ...ofPeers, ...ofDisk(disk)];
+  const own = [...ofRun, ...ofTrace, ...ofTexts, ...ofDepartures, ...ofPeers, ...ofDisk(disk)];
   const families = [...own, ...(links ? ofLinks : [])];
   return families.map((family) => familyText(family, s)).join("");
 }
