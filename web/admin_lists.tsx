@@ -68,11 +68,11 @@ function PeerLine({ peer, ...orders }: PeerOrdersProps) {
         <ToneIcon tone={peer.tone} /> {peer.health}
       </td>
       <PeerOrders peer={peer} {...orders} />
-      <td>
+      <td class="worded">
         {peer.role}
         {peer.pinned && <small>{peer.pinned}</small>}
       </td>
-      <td>
+      <td class="worded">
         {peer.adapter}
         <small>{peer.engine}</small>
       </td>
@@ -87,7 +87,7 @@ function PeerLine({ peer, ...orders }: PeerOrdersProps) {
         ))}
       </td>
       <td>{peer.step}</td>
-      <td>
+      <td class="worded">
         {peer.traffic}
         {peer.kept && <small>{peer.kept}</small>}
       </td>
@@ -95,7 +95,7 @@ function PeerLine({ peer, ...orders }: PeerOrdersProps) {
         {peer.links}
         {peer.linkLines.length > 0 && <LinkLines peer={peer} />}
       </td>
-      <td>{peer.loss}</td>
+      <td class="worded">{peer.loss}</td>
     </tr>
   );
 }
