@@ -46,7 +46,7 @@ export function TryPanel({ children }: { children: ComponentChildren }) {
     <section class="panel try" aria-labelledby="try-title">
       <h2 id="try-title">Try the model</h2>
       <p>
-        The model continues a text: its newest checkpoint, or while the run goes on its computers together.
+        Its newest checkpoint continues a text; while the run goes on, its computers can do it together, too.
       </p>
       {children}
     </section>
