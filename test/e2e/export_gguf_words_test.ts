@@ -122,7 +122,7 @@ Deno.test("export: models of byte pairs have Shoal's tokens and text in llama.cp
   await using tab = await openLlama();
   const llama = await trainSmallModel(SHORT, smallBytePairs(MERGES));
   assert.equal(llama.vocab.length, 576, "256 bytes, 300 pairs, the end, and rows up to a multiple of 64");
-  for (const cutter of ["gpt-2", "llama-bpe"] as const) {
+  for (const cutter of ["gpt-2", "smollm", "llama-bpe"] as const) {
     await test.step(`a Llama whose texts are cut as by ${cutter}`, () =>
       compare(tab, withCutter(llama, cutter)));
   }
