@@ -37,7 +37,7 @@ const needs = {
   serve: { browser: false, vulkan: false, pages: false },
   corpus: { browser: false, vulkan: false, pages: false },
   export: { browser: false, vulkan: false, pages: false },
-  doctor: { browser: false, vulkan: false, pages: false },
+  doctor: { browser: false, vulkan: false, pages: true },
 };
 
 /**
