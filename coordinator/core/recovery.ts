@@ -22,6 +22,10 @@ import { type Planned, planView, usablePeers } from "./view_builder.ts";
 
 /** Failed generations in a row without a commit after which the run stops trying; else a broken network would spin for ever. */
 const BARREN_MAX = 20;
+/** So many of them follow each other at once; a later one waits twice as long as the one before, so that a silent peer is found out. */
+const AT_ONCE_MAX = 3;
+const PAUSE_LEAST_MS = 100;
+const PAUSE_MOST_MS = 5_000;
 
 /** Lets a peer go that asked to leave. */
 export function dismiss(turn: Turn, id: string): void {
@@ -156,6 +160,7 @@ export function restart(turn: Turn, reason: string): void {
 export function startIfPossible(turn: Turn): void {
   const { s } = turn;
   if (s.phase !== "idle" || s.status === "finished" || s.status === "failed") return;
+  if (turn.now - s.phaseSince < pauseMs(s.barren)) return;
   const changed = beginChanges(turn);
   if (changed !== null) note(turn, "admin", `from this step on: ${changed}`);
   const usable = usablePeers(Object.values(s.peers)).sort((a, b) => a.joinedAt - b.joinedAt);
@@ -179,6 +184,12 @@ export function startIfPossible(turn: Turn): void {
   for (const peer of Object.keys(s.peers)) {
     turn.out.push({ do: "send", peer, message: { type: "view", view: s.view, source: s.source } });
   }
+}
+
+/** How long after a failed generation the next one begins. */
+function pauseMs(barren: number): number {
+  if (barren <= AT_ONCE_MAX) return 0;
+  return Math.min(PAUSE_MOST_MS, PAUSE_LEAST_MS * 2 ** (barren - AT_ONCE_MAX - 1));
 }
 
 /** Why these peers did not suffice, as long as they are the same: it is asked again after every event. Only a memo. */

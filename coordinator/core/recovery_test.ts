@@ -268,16 +268,37 @@ Deno.test("recovery: a state that never arrives is given up, and the run falls b
 /** Fails the present generation `count` times without a commit in between. */
 function failTimes(run: RunHarness, count: number): void {
   for (let i = 0; i < count; i++) {
+    // The next attempt may wait a little, and its peers are there meanwhile.
+    for (let beats = 0; run.state.phase === "idle" && beats < 40; beats++) run.pass(250, ["a", "b"]);
     const [first, second] = run.members();
     assert.equal(run.state.phase, "loading");
     run.say(first!, { type: "link-lost", gen: run.gen, peer: second!, reason: "closed" });
   }
 }
 
+Deno.test("recovery: failures that follow each other give a silent peer the time to be found out", () => {
+  const run = new RunHarness({ min_peers: 3, n_stage: 3, n_layer: 3 });
+  for (const peer of ["a", "b", "c"]) run.join(peer);
+  const lose = () => {
+    for (const peer of ["a", "b"]) {
+      if (run.members().includes("c")) {
+        run.say(peer, { type: "link-lost", gen: run.gen, peer: "c", reason: "closed" });
+      }
+    }
+  };
+  for (const end = run.now + 30_000; run.now < end && run.state.peers["c"] !== undefined;) {
+    lose();
+    run.pass(250, ["a", "b"]);
+  }
+  assert.deepEqual(Object.keys(run.state.peers), ["a", "b"]);
+  assert.notEqual(run.state.status, "failed");
+});
+
 Deno.test("recovery: after 20 failures in a row the run gives up; a commit in between starts the count anew", () => {
   const run = new RunHarness({ min_peers: 2, n_stage: 2 });
   for (const peer of ["a", "b"]) run.join(peer);
   failTimes(run, 20);
+  run.pass(6_000, ["a", "b"]);
   run.ready();
   assert.equal(run.state.status, "training");
   run.commit();
@@ -287,6 +308,7 @@ Deno.test("recovery: after 20 failures in a row the run gives up; a commit in be
   run.store();
   assert.equal(run.state.barren, 1);
   failTimes(run, 19);
+  run.pass(6_000, ["a", "b"]);
   assert.equal(run.state.status, "warming up");
   failTimes(run, 1);
   assert.equal(run.state.status, "failed");
