@@ -58,11 +58,12 @@ async function measureOne(schedule: ScheduleId, steps: number): Promise<RealRow>
     network: true,
     config: { ...CONFIG, schedule },
   });
-  for (let i = 0; i < PEERS; i++) await cluster.addPeer();
-  const members = cluster.peers.map((peer) => cluster.memberOf(peer));
+  // Before anybody joins: links are probed then, and a delay that sets in during a probe would pass for a slow line.
+  const members = await cluster.reserve(PEERS);
   for (const from of members) {
     for (const to of members) if (from !== to) await cluster.network!.rule(from, to, DELAY);
   }
+  for (let i = 0; i < PEERS; i++) await cluster.addPeer();
   await cluster.settled();
   await cluster.more(WARM_STEPS);
   const first = cluster.step;

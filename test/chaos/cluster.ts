@@ -116,6 +116,12 @@ export class Cluster implements AsyncDisposable {
     return this.steps.at(-1)?.step ?? 0;
   }
 
+  /** Places in the network for peers to come, so that what is between them holds from their first word on. */
+  async reserve(count: number): Promise<Member[]> {
+    for (let i = 0; i < count; i++) this.#free.push(await this.network!.join());
+    return this.#free.slice(-count);
+  }
+
   /** A peer process; resolves when the coordinator has let it in. */
   async addPeer(): Promise<Proc> {
     const name = `peer ${++this.#count}`;
