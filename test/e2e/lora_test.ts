@@ -13,20 +13,9 @@ import { stateHash } from "../../peer/exact/hash.ts";
 import { wholeModel } from "../../peer/model/layout.ts";
 import { type Cli, cpuPeer, flagsOf, inFolder, serving, shoal, TINY } from "../support/cli_support.ts";
 import { drawGpt2, writeGpt2 } from "../support/gpt2.ts";
-import { byteLevelTokenizerJson, drawLlama, writeLlama } from "../support/llama.ts";
+import { byteLevelTokenizerJson, drawLlama, TINY_LLAMA, writeLlama } from "../support/llama.ts";
 import { runOneProcess } from "../support/one_process.ts";
 
-const LLAMA = {
-  ...{
-    vocab_size: 264,
-    hidden_size: 16,
-    intermediate_size: 24,
-    num_hidden_layers: 2,
-    num_attention_heads: 2,
-  },
-  ...{ num_key_value_heads: 1, max_position_embeddings: 32, rms_norm_eps: 1e-5, rope_theta: 10000 },
-  tie_word_embeddings: true,
-};
 const GPT2 = {
   ...{ vocab_size: 264, n_positions: 32, n_embd: 16, n_layer: 2, n_head: 2, n_inner: null },
   ...{ layer_norm_epsilon: 1e-5, tie_word_embeddings: true },
@@ -106,8 +95,8 @@ Deno.test("lora: an imported Llama's adapters are trained by two peers, whoever 
       folder,
       (model) =>
         writeLlama(model, {
-          shape: LLAMA,
-          weights: drawLlama(LLAMA, 3),
+          shape: TINY_LLAMA,
+          weights: drawLlama(TINY_LLAMA, 3),
           dtype: "BF16",
           shards: 2,
           tokenizer,

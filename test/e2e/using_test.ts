@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readManifest } from "../../coordinator/store/checkpoints.ts";
 import { cpuPeer, flagsOf, inFolder, serving, shoal, TINY } from "../support/cli_support.ts";
-import { byteLevelTokenizerJson, drawLlama, writeLlama } from "../support/llama.ts";
+import { byteLevelTokenizerJson, drawLlama, TINY_LLAMA, writeLlama } from "../support/llama.ts";
 
 const KEY = "the-key-of-the-test";
 
@@ -52,17 +52,6 @@ Deno.test("using: eval says what the run itself measured, and a live run complet
     assert.ok(difference < 1e-12, `${result!.loss} ${told["val/loss"]}`);
   }));
 
-const SHAPE = {
-  ...{
-    vocab_size: 264,
-    hidden_size: 16,
-    intermediate_size: 24,
-    num_hidden_layers: 2,
-    num_attention_heads: 2,
-  },
-  ...{ num_key_value_heads: 1, max_position_embeddings: 32, rms_norm_eps: 1e-5, rope_theta: 10000 },
-  tie_word_embeddings: true,
-};
 const TEXT = "the cat sat on the mat, and the café closed at 水 o'clock.\n".repeat(12);
 
 /** Two peers train the folder's run to step 6; returns the last checkpoint. */
@@ -92,8 +81,8 @@ Deno.test("using: a Llama with a tokenizer of its own is imported, fine-tuned, m
     const [model, run, text] = [join(folder, "model"), join(folder, "run"), join(folder, "text.txt")];
     const tokenizer = byteLevelTokenizerJson(["t h", "th e", "Ġ the"]);
     await writeLlama(model, {
-      shape: SHAPE,
-      weights: drawLlama(SHAPE, 3),
+      shape: TINY_LLAMA,
+      weights: drawLlama(TINY_LLAMA, 3),
       dtype: "BF16",
       shards: 2,
       tokenizer,

@@ -196,3 +196,16 @@ function byteNames(): string[] {
   const prints = (byte: number) => byte >= 33 && byte <= 126 || byte >= 161 && byte <= 172 || byte >= 174;
   return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(prints(byte) ? byte : next++));
 }
+
+/** A model of bytes whose training takes seconds, in the words of Hugging Face. */
+export const TINY_LLAMA = {
+  ...{
+    vocab_size: 264,
+    hidden_size: 16,
+    intermediate_size: 24,
+    num_hidden_layers: 2,
+    num_attention_heads: 2,
+  },
+  ...{ num_key_value_heads: 1, max_position_embeddings: 32, rms_norm_eps: 1e-5, rope_theta: 10000 },
+  tie_word_embeddings: true,
+};
