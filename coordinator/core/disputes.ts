@@ -32,6 +32,29 @@ export function tellState(turn: Turn, peer: string, { step, stage, hash }: Told 
   return false;
 }
 
+/** What a holder says that came back to a restarted coordinator; it is judged once all who come have come. */
+export function noteTold(
+  s: RunCoreState,
+  peer: string,
+  { step, stage, hash }: Told & { hash: string },
+): void {
+  ((s.stateTold[step] ??= {})[stage] ??= {})[peer] = hash;
+  (s.stateHashes[step] ??= {})[stage] ??= hash;
+}
+
+/** Judges what those have told who came back. The run may go back, or lose those who were wrong: then true. */
+export function settleReturned(turn: Turn): boolean {
+  const { s } = turn;
+  const before = Object.keys(s.peers).length;
+  for (const [step, stages] of Object.entries(s.stateTold)) {
+    for (const [stage, told] of Object.entries(stages)) {
+      if (differs(told)) settle(turn, { step: Number(step), stage: Number(stage) });
+      if (s.phase !== "regathering") return false;
+    }
+  }
+  return Object.keys(s.peers).length < before;
+}
+
 function isOf(stage: number, hash: string): (file: StateFile) => boolean {
   return (file) => file.stage !== stage || file.hash === hash;
 }

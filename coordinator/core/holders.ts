@@ -19,6 +19,11 @@ export function currentHolders(s: RunCoreState, stage: StagePlan): ReplicaPlan[]
   );
 }
 
+/** Whether each stage has a holder of everything committed. */
+export function everyStageHeld(s: RunCoreState): boolean {
+  return s.view!.stages.every((stage) => currentHolders(s, stage).length > 0);
+}
+
 /**
  * Whether a holder is one step behind at most: what others send it for the open step is further ahead than it accepts otherwise,
  * so it can be given no work there. Two others may have committed steps without it.

@@ -8,7 +8,7 @@ import { onNewCut } from "./balance.ts";
 import { beginChanges, undoChanges } from "./changes.ts";
 import { commitIfComplete, reportStep, spreadWinners } from "./commit.ts";
 import { fresh } from "./create.ts";
-import { currentHolders } from "./holders.ts";
+import { everyStageHeld } from "./holders.ts";
 import { rerouteTransfers } from "./learn.ts";
 import { plannable } from "./planned_view.ts";
 import { preparedFor } from "./planning.ts";
@@ -102,6 +102,7 @@ export function recover(turn: Turn, reason: string): void {
   s.round = null;
   // Several ends report one failure; and while the organizer pauses the run nothing can be committed.
   if (!s.broken && !s.paused) s.barren++;
+  // The survivors were told the newest commit before anything else, so each of them holds `committed`.
   if (computing && s.committed !== newestSource(s) && everyStageHeld(s)) {
     Object.assign(s, { replanDue: reason, broken: true });
     setPhase(turn, "handover");
@@ -109,11 +110,6 @@ export function recover(turn: Turn, reason: string): void {
     return;
   }
   restart(turn, reason);
-}
-
-/** The survivors were told the newest commit before anything else, so each of them holds `committed`. */
-function everyStageHeld(s: RunCoreState): boolean {
-  return s.view!.stages.every((stage) => currentHolders(s, stage).length > 0);
 }
 
 /**

@@ -8,9 +8,10 @@ import { peersOf } from "../../peer/wire/view.ts";
 import { openAhead } from "./ahead.ts";
 import { amendView } from "./amend.ts";
 import { afterBoundary, openRound } from "./boundary.ts";
-import { currentHolders, isHolder, keepsUp } from "./holders.ts";
+import { noteTold, settleReturned } from "./disputes.ts";
+import { everyStageHeld, isHolder, keepsUp } from "./holders.ts";
 import { startTransfer } from "./learn.ts";
-import { evict, restart } from "./recovery.ts";
+import { recover, restart } from "./recovery.ts";
 import type { ReturnEvent, RunRecord } from "./run_record.ts";
 import { type PeerRecord, type RunCoreState, zeroCounters } from "./run_state.ts";
 import { withoutPeer } from "./shares.ts";
@@ -57,11 +58,7 @@ export function returned(turn: Turn, basics: ReturnEvent["peer"], have: Have | n
 function noteHolding(turn: Turn, id: string, held: Have["stages"][number]): void {
   const { s } = turn;
   const { stage, step, hash, logged } = held;
-  if (hash !== UNREAD_STATE) {
-    const hashes = s.stateHashes[step - 1] ??= {};
-    const first = hashes[stage] ??= hash;
-    if (first !== hash) return evict(turn, id, `state of stage ${stage} differs after step ${step - 1}`);
-  }
+  if (hash !== UNREAD_STATE) noteTold(s, id, { step: step - 1, stage, hash });
   (s.applied[id] ??= {})[stage] = step - 1;
   // A total that was logged is as good as applied: the commit that follows makes it so.
   if (logged === true && step === s.committed - 1) {
@@ -77,11 +74,21 @@ export function concludeIfWhole(turn: Turn): void {
   if (s.phaseSince < 0) s.phaseSince = now;
   const waited = now - s.phaseSince;
   const whole = peersOf(s.view!).every((peer) => s.peers[peer] !== undefined);
-  const enough = s.view!.stages.every((stage) => currentHolders(s, stage).length > 0);
-  if (enough && (whole || waited > REGATHER_MS)) return goOn(turn);
+  const enough = everyStageHeld(s);
+  if (enough && (whole || waited > REGATHER_MS)) return judgeAndGoOn(turn);
   if (waited > REGATHER_MOST_MS || (whole && !enough)) {
     restart(turn, "the peers that came back do not hold every stage any more");
   }
+}
+
+function judgeAndGoOn(turn: Turn): void {
+  const { s } = turn;
+  const wrong = settleReturned(turn);
+  if (s.phase !== "regathering") return;
+  if (!everyStageHeld(s)) return restart(turn, "nobody whose state is right holds every stage any more");
+  goOn(turn);
+  // Others may hold sums and tensors of the open step that come of a wrong state: it begins anew from the states before it.
+  if (wrong && s.round?.pass === "train") recover(turn, "a state was wrong");
 }
 
 /** Who was still loading the cut has nothing of it, and nowhere to keep what others send: it learns a stage like a newcomer. */

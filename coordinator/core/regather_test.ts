@@ -11,13 +11,17 @@ function killed(changes: Record<string, unknown> = {}): { before: RunHarness; re
     ...{ n_stage: 2, gradient_accumulation_steps: 4, max_iters: 20, ...changes },
   });
   for (let i = 0; i < 3; i++) before.commit();
+  return { before, record: recordOf(before) };
+}
+
+/** What the log of a run says that was killed now. */
+function recordOf(before: RunHarness): RunRecord {
   const { config, spec, gen, view, committed, lastCommit } = before.state;
   const { step, cut, hashes, gradNormSq } = lastCommit!;
-  const record: RunRecord = {
+  return {
     ...{ epoch: "e", config, spec, corpusHash: "", gen, view, committed, peers: [], idsUpTo: 4, ended: null },
     commit: { step, gen, cut, hashes, gradNormSq },
   };
-  return { before, record };
 }
 
 function basics(id: string): PeerBasics {
@@ -174,13 +178,40 @@ Deno.test("regather: who has nothing of the cut, as when it was still loading, i
   assert.deepEqual(run.layout(), ["a:0123 c?", "b:02 d:13"]);
 });
 
-Deno.test("regather: two that come back with different states of one stage do not both stay", () => {
+Deno.test("regather: of two that come back with different states nobody is believed, and the run goes back", () => {
   const { record } = killed();
   const run = RunHarness.restored(record);
   back(run, "a");
   back(run, "c", { hash: "another" });
-  assert.equal(run.state.peers["c"], undefined);
-  assert.match(run.sent("kicked")[0]!.reason, /state of stage 0 differs/);
+  assert.deepEqual([run.state.phase, run.state.committed], ["regathering", 3], "others may come yet");
+  for (const peer of ["b", "d"]) back(run, peer);
+  assert.deepEqual([run.state.phase, run.state.committed, run.state.stepsRedone], ["loading", 0, 3]);
+  assert.ok(run.state.events.some(({ text }) => /a and c differ in stage 1 after step 2/.test(text)));
+  run.ready();
+  run.commit();
+  assert.deepEqual(Object.keys(run.state.peers), ["a", "c", "b", "d"]);
+});
+
+Deno.test("regather: two that agree are right, though the third came back first; the open step is begun anew", () => {
+  for (const first of ["a", "b", "c"]) {
+    const before = RunHarness.training(["a", "b", "c"], { n_stage: 1, gradient_accumulation_steps: 3 });
+    for (let i = 0; i < 3; i++) before.commit();
+    const run = RunHarness.restored(recordOf(before));
+    const { cut } = run;
+    for (const id of new Set([first, "a", "b", "c"])) {
+      const hash = id === first ? "other bits" : stateName(3, 0);
+      const have: Have = { cut, stages: [{ stage: 0, step: 3, hash, logged: false }] };
+      run.feed({ type: "return", peer: basics(id), have });
+    }
+    assert.deepEqual(Object.keys(run.state.peers), ["a", "b", "c"].filter((id) => id !== first));
+    assert.match(run.sent("kicked")[0]!.reason, /state of stage 0 differs after step 2/);
+    assert.deepEqual([run.state.committed, run.state.phase, run.state.stepsRedone], [3, "handover", 0]);
+    run.store();
+    run.ready();
+    assert.notEqual(run.cut, cut, "what the others hold of the open step still counts");
+    run.commit();
+    assert.equal(run.state.committed, 4);
+  }
 });
 
 Deno.test("regather: nothing that is said before the view goes on can disturb it", () => {

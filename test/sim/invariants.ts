@@ -101,7 +101,9 @@ export class Invariants implements Observer {
   #look(effect: RunEffect): void {
     if (effect.do === "persist" && effect.record.kind === "view") {
       this.#view = effect.record.view;
-      this.#compiling ||= this.#view.cut === this.#view.gen;
+      const { cut, gen, stages } = this.#view;
+      const learns = stages.some(({ replicas }) => replicas.some(({ learning }) => learning === true));
+      this.#compiling ||= cut === gen || learns;
     }
     if (effect.do === "persist" && effect.record.kind === "commit") this.#onCommit(effect.record);
     if (effect.do !== "report") return;

@@ -201,6 +201,14 @@ export const MUTANTS: readonly Mutant[] = [
     noticed: /^I[2478] /,
   },
   {
+    name: "dispute: a restarted coordinator believes the first to come back",
+    file: "coordinator/core/disputes.ts",
+    replace: [["      if (differs(told)) settle(turn, {", "      if (s.gen < 0) settle(turn, {"]],
+    scenario: "rot-restart",
+    seeds: 100,
+    noticed: /^I[2478] /,
+  },
+  {
     name: "proof of those who compute: a step is committed before they have told their states",
     file: "coordinator/core/commit.ts",
     replace: [[

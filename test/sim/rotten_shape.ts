@@ -27,3 +27,14 @@ export function rottenShape(random: Random): RottenShape {
   const faults: Fault[] = [{ at: at - 200, do: "join" }, rot(state)];
   return { peers, config, faults, later: at + between(random, 700, 1_500), mayRedo: false };
 }
+
+/** The same among several of whom most are right, and the coordinator ends before it has heard of it, or just after. */
+export function rottenRestart(random: Random): [Fault[], Omit<RottenShape, "faults" | "later">] {
+  const at = between(random, 500, 1_000);
+  const crash = { nth: 1, downMs: between(random, 100, 2_000), tear: false, lose: random() < 0.5 };
+  const config = { n_stage: 1, gradient_accumulation_steps: 4 };
+  return [[
+    { at, do: "rot-in", state: "shadow: logged", forMs: between(random, 0, 800) },
+    { at: at + between(random, 0, 800), do: "coordinator", point: "now", ...crash },
+  ], { peers: between(random, 5, 7), config, mayRedo: false }];
+}

@@ -12,7 +12,7 @@ import { ADAPTED, withAdapters } from "./lora_shape.ts";
 import { mirroredShape, placedShape } from "./placed_shapes.ts";
 import { COORDINATOR_STATES, PEER_STATES } from "./probe.ts";
 import { replanFaults, replanShape } from "./replan_shape.ts";
-import { rottenShape } from "./rotten_shape.ts";
+import { rottenRestart, rottenShape } from "./rotten_shape.ts";
 
 /** Faults begin in this part of a run; a calm one takes about three virtual seconds. */
 const FIRST_MS = 150;
@@ -217,6 +217,7 @@ const DRAWS: Record<string, Draw> = {
     const { faults, later, ...shape } = rottenShape(random);
     return setting(random, later === null ? faults : [...faults, crash(random, later)], shape);
   },
+  "rot-restart": (random) => setting(random, ...rottenRestart(random)),
   // A sum arrives wrong: the total that others have logged is taken over, or asked for when it is committed.
   misled: (random) => {
     const mislead = (): Fault => ({
@@ -255,7 +256,9 @@ const DRAWS: Record<string, Draw> = {
  * A wrong plan may stop a round until the coordinator gives it up, which takes longer than all other faults. A memory that is
  * wrong by itself is found because others are right and there; when those may go as well, nobody can say what was right.
  */
-const APART = "calm crooked rot misled everything placed mirror overflow replan 2bw lora".split(" ");
+const APART = "calm crooked rot rot-restart misled everything placed mirror overflow replan 2bw lora".split(
+  " ",
+);
 const EVERYTHING = Object.keys(DRAWS).filter((name) => !APART.includes(name));
 
 export const SCENARIOS: readonly string[] = Object.keys(DRAWS);
