@@ -42,13 +42,21 @@ export function noteTold(
   (s.stateHashes[step] ??= {})[stage] ??= hash;
 }
 
-/** Judges what those have told who came back. The run may go back, or lose those who were wrong: then true. */
+/**
+ * Judges what those have told who came back: their newest states. Who is a step behind has the total of it, and is judged when
+ * it has applied that. The run may go back, or lose those who were wrong: then true.
+ */
 export function settleReturned(turn: Turn): boolean {
   const { s } = turn;
   const before = Object.keys(s.peers).length;
-  for (const [step, stages] of Object.entries(s.stateTold)) {
-    for (const [stage, told] of Object.entries(stages)) {
-      if (differs(told)) settle(turn, { step: Number(step), stage: Number(stage) });
+  const judged = new Set<number>();
+  for (const step of Object.keys(s.stateTold).map(Number).toSorted((a, b) => b - a)) {
+    for (const stage of Object.keys(s.stateTold[step]!).map(Number)) {
+      const isOlder = judged.has(stage);
+      judged.add(stage);
+      if (!differs(s.stateTold[step]![stage]!)) continue;
+      if (isOlder) delete s.stateHashes[step]![stage];
+      else settle(turn, { step, stage });
       if (s.phase !== "regathering") return false;
     }
   }

@@ -156,7 +156,9 @@ export function restart(turn: Turn, reason: string): void {
 export function startIfPossible(turn: Turn): void {
   const { s } = turn;
   if (s.phase !== "idle" || s.status === "finished" || s.status === "failed") return;
-  if (turn.now - s.phaseSince < pauseMs(s.barren)) return;
+  // A clock that was set back says nothing of how long this has lasted.
+  const waited = turn.now - s.phaseSince;
+  if (waited >= 0 && waited < pauseMs(s.barren)) return;
   const changed = beginChanges(turn);
   if (changed !== null) note(turn, "admin", `from this step on: ${changed}`);
   const usable = usablePeers(Object.values(s.peers)).sort((a, b) => a.joinedAt - b.joinedAt);

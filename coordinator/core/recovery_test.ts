@@ -294,6 +294,17 @@ Deno.test("recovery: failures that follow each other give a silent peer the time
   assert.notEqual(run.state.status, "failed");
 });
 
+Deno.test("recovery: a clock that is set back does not make the pause before an attempt longer", () => {
+  const run = new RunHarness({ min_peers: 2, n_stage: 2 });
+  for (const peer of ["a", "b"]) run.join(peer);
+  run.now += 60_000;
+  failTimes(run, 8);
+  assert.equal(run.state.phase, "idle", "it was tried again at once");
+  run.now -= 30_000;
+  run.pass(6_000, ["a", "b"]);
+  assert.equal(run.state.phase, "loading");
+});
+
 Deno.test("recovery: after 20 failures in a row the run gives up; a commit in between starts the count anew", () => {
   const run = new RunHarness({ min_peers: 2, n_stage: 2 });
   for (const peer of ["a", "b"]) run.join(peer);

@@ -214,6 +214,23 @@ Deno.test("regather: two that agree are right, though the third came back first;
   }
 });
 
+Deno.test("regather: of two that differ a step behind the others, the wrong one is found when it has caught up", () => {
+  const before = RunHarness.training(["a", "b", "c", "d"], { n_stage: 1, gradient_accumulation_steps: 4 });
+  for (let i = 0; i < 3; i++) before.commit();
+  const run = RunHarness.restored(recordOf(before));
+  for (const id of ["a", "b", "c", "d"]) {
+    const behind = id > "b";
+    const hash = id === "d" ? "other bits" : stateName(behind ? 2 : 3, 0);
+    const stages = [{ stage: 0, step: behind ? 2 : 3, hash, logged: behind }];
+    run.feed({ type: "return", peer: basics(id), have: { cut: run.cut, stages } });
+  }
+  assert.deepEqual([run.state.committed, run.state.phase, run.state.dispute], [3, "round", null]);
+  run.applied("c", 0, { step: 2 });
+  run.applied("d", 0, { step: 2, hash: "still other bits" });
+  assert.deepEqual(Object.keys(run.state.peers), ["a", "b", "c"]);
+  assert.equal(run.state.stepsRedone, 0);
+});
+
 Deno.test("regather: nothing that is said before the view goes on can disturb it", () => {
   const { record } = killed();
   const run = RunHarness.restored(record);

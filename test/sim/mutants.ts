@@ -201,9 +201,9 @@ export const MUTANTS: readonly Mutant[] = [
     noticed: /^I[2478] /,
   },
   {
-    name: "dispute: a restarted coordinator believes the first to come back",
+    name: "dispute: a restarted coordinator judges nobody who comes back",
     file: "coordinator/core/disputes.ts",
-    replace: [["      if (differs(told)) settle(turn, {", "      if (s.gen < 0) settle(turn, {"]],
+    replace: [["      if (isOlder) delete", "      if (s.gen > 0) delete"]],
     scenario: "rot-restart",
     seeds: 100,
     noticed: /^I[2478] /,
