@@ -18,9 +18,10 @@ interface Told {
 /** A holder's state hash after a step; true if all who told theirs have the same. */
 export function tellState(turn: Turn, peer: string, { step, stage, hash }: Told & { hash: string }): boolean {
   const { s } = turn;
-  const told = (s.stateTold[step] ??= {})[stage] ??= {};
-  (s.stateHashes[step] ??= {})[stage] ??= hash;
-  told[peer] = hash;
+  noteTold(s, peer, { step, stage, hash });
+  // Those who would outvote it may be on their way back.
+  if (s.phase === "regathering") return true;
+  const told = s.stateTold[step]![stage]!;
   // Whoever brought another state says so too, sooner or later.
   s.snapshots = s.snapshots.filter((it) => it.step !== step + 1 || it.files.every(isOf(stage, hash)));
   if (s.pending?.step === step + 1) s.pending.files = s.pending.files.filter(isOf(stage, hash));
@@ -32,7 +33,7 @@ export function tellState(turn: Turn, peer: string, { step, stage, hash }: Told 
   return false;
 }
 
-/** What a holder says that came back to a restarted coordinator; it is judged once all who come have come. */
+/** Without judging it: who comes back to a restarted coordinator is judged once all who come have come. */
 export function noteTold(
   s: RunCoreState,
   peer: string,

@@ -214,6 +214,20 @@ Deno.test("regather: two that agree are right, though the third came back first;
   }
 });
 
+Deno.test("regather: two that differ are not judged before the others are back, however often they say it", () => {
+  const before = RunHarness.training(["a", "b", "c"], { n_stage: 1, gradient_accumulation_steps: 3 });
+  for (let i = 0; i < 3; i++) before.commit();
+  const run = RunHarness.restored(recordOf(before));
+  for (const id of ["a", "b", "c"]) {
+    const hash = id === "a" ? "other bits" : stateName(3, 0);
+    const stages = [{ stage: 0, step: 3, hash, logged: false }];
+    run.feed({ type: "return", peer: basics(id), have: { cut: run.cut, stages } });
+    run.applied(id, 0, { step: 2, hash });
+    assert.equal(run.state.stepsRedone, 0);
+  }
+  assert.deepEqual(Object.keys(run.state.peers), ["b", "c"]);
+});
+
 Deno.test("regather: of two that differ a step behind the others, the wrong one is found when it has caught up", () => {
   const before = RunHarness.training(["a", "b", "c", "d"], { n_stage: 1, gradient_accumulation_steps: 4 });
   for (let i = 0; i < 3; i++) before.commit();
