@@ -9,6 +9,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { findChromium, findDeno, install, InstallError, repositoryRoot } from "./coordinator/cli/install.mjs";
 import { completionScript, SHELLS } from "./coordinator/cli/completion.mjs";
+import { pairsAsFlags } from "./coordinator/cli/pairs.mjs";
 import { permissionsFor } from "./coordinator/cli/permissions.mjs";
 import { benchNames, scriptFor, toolHelp, tools } from "./coordinator/cli/tools.mjs";
 import { mainHelp, unknownMessage, verbHelp, verbs } from "./coordinator/cli/usage.mjs";
@@ -44,19 +45,20 @@ const needs = {
  * @param {string[]} commandLine
  * @returns {Promise<number>} the exit code
  */
-async function main([name, ...args]) {
+async function main([name, ...given]) {
   const { version, scripts } = JSON.parse(readFileSync(join(repositoryRoot, "package.json"), "utf8"));
   if (name === "--version" || name === "-v") return print(version);
   if (name === undefined || name === "--help" || name === "-h" || name === "help") {
     return print(mainHelp(version));
   }
   const tool = tools.find((candidate) => candidate.name === name);
-  if (tool !== undefined) return await runTool(tool, args, scripts);
+  if (tool !== undefined) return await runTool(tool, given, scripts);
   const verb = verbs.find((candidate) => candidate.name === name);
   if (verb === undefined) {
     const names = [...verbs, ...tools].map((candidate) => candidate.name);
     return refuse(`${unknownMessage("verb", name, names)}\n\n${mainHelp(version)}`, 2);
   }
+  const args = pairsAsFlags(verb, given);
   if (args.includes("--help") || args.includes("-h")) return print(verbHelp(verb));
   try {
     await install(needOf(verb.name, args));

@@ -8,9 +8,13 @@ import { stepBound } from "../coordinator/plan/planner_bound.ts";
 import { exactFits, exactLayout } from "../coordinator/plan/planner_exact.ts";
 import { CostModel } from "../coordinator/plan/planner_model.ts";
 import { searchLayouts } from "../coordinator/plan/planner_search.ts";
+import type { PlanRequest } from "../coordinator/plan/planner_types.ts";
 import { drawSwarm } from "../test/support/swarm_requests.ts";
 import { slowestPlacing } from "./plan_textbook.ts";
 import { messageOf, ShoalError } from "../peer/wire/errors.ts";
+
+/** Sizes up to this are planned with every fixed number of stages as well; beyond it that takes minutes. */
+const FIXED_PEERS_MAX = 32;
 
 const HELP = `usage: npm run bench:plan -- [flags]
 Plans random swarms and prints how long it took and how good the plans are.
@@ -22,7 +26,8 @@ Plans random swarms and prints how long it took and how good the plans are.
 
 "ms" is the median and the worst time of one plan, "cpu ms" the median processor time: on a busy machine it tells more. "step s" is the median predicted step. "of bound" divides it by a time that
 no plan can beat (all work shared without a wait), so 1 is out of reach where links are slow; "of exact" divides the cost of
-the search without the exact programme by the optimum of the same cost model, where that can be computed. Below the table stands
+the search without the exact programme by the optimum of the same cost model, where that can be computed. "of fixed" divides the step
+by that of the best fixed n_stage, up to ${FIXED_PEERS_MAX} peers; above 1 the free choice of the depth missed it. Below the table stands
 how long the slowest published schedule takes to be placed on as many peers, where memory is too small for all of them.`;
 
 const OPTIONS = {
@@ -88,6 +93,8 @@ export interface Planned {
   ofBound: number;
   /** Null where the exact optimum is out of reach. */
   ofExact: number | null;
+  /** Seconds over those of the best fixed number of stages; null where those were not tried. */
+  ofFixed: number | null;
 }
 
 /** Plans one swarm; null if its memories do not hold the model. */
@@ -115,7 +122,16 @@ export function planOne(peers: number, seed: number): Planned | null {
     stages: stages.length,
     ofBound,
     ofExact: shareOfExact(new CostModel(request)),
+    ofFixed: peers > FIXED_PEERS_MAX ? null : seconds / fixedSeconds(request),
   };
+}
+
+/** Of the best plan with a fixed number of stages. */
+function fixedSeconds(request: PlanRequest): number {
+  const { config, spec, peers } = request;
+  const counts = Array.from({ length: Math.min(peers.length, spec.n_layer) }, (_, i) => i + 1);
+  const answers = counts.map((n_stage) => plan({ ...request, config: { ...config, n_stage } }));
+  return Math.min(...answers.map((answer) => answer.kind === "plan" ? answer.seconds : Infinity));
 }
 
 function shareOfExact(model: CostModel): number | null {
@@ -135,18 +151,24 @@ export interface Row {
   stages: number;
   ofBound: number;
   ofExact: number | null;
+  ofFixed: number | null;
 }
 
 /** Swarms of one size as a row of the table: medians, and the worst where it says so. */
 export function rowOf(planned: readonly Planned[]): Row {
   const of = (value: (it: Planned) => number) => median(planned.map(value));
-  const exact = planned.flatMap(({ ofExact }) => ofExact === null ? [] : [ofExact]);
+  const worst = (values: readonly (number | null)[]) => {
+    const known = values.filter((value) => value !== null);
+    return known.length === 0 ? null : Math.max(...known);
+  };
   return {
     ...{ peers: planned[0]!.peers, swarms: planned.length },
     ...{ medianMs: of(({ ms }) => ms), worstMs: Math.max(...planned.map(({ ms }) => ms)) },
     cpuMs: of(({ cpuMs }) => cpuMs),
     ...{ seconds: of(({ seconds }) => seconds), stages: of(({ stages }) => stages) },
-    ...{ ofBound: of(({ ofBound }) => ofBound), ofExact: exact.length === 0 ? null : Math.max(...exact) },
+    ofBound: of(({ ofBound }) => ofBound),
+    ofExact: worst(planned.map(({ ofExact }) => ofExact)),
+    ofFixed: worst(planned.map(({ ofFixed }) => ofFixed)),
   };
 }
 
@@ -166,6 +188,7 @@ export function table(rows: readonly Row[]): string {
     "step s",
     "of bound",
     "of exact, worst",
+    "of fixed, worst",
   ];
   const lines = rows.map((row) => [
     ...[
@@ -179,6 +202,7 @@ export function table(rows: readonly Row[]): string {
     row.seconds.toFixed(3),
     row.ofBound.toFixed(2),
     row.ofExact === null ? "-" : row.ofExact.toFixed(3),
+    row.ofFixed === null ? "-" : row.ofFixed.toFixed(3),
   ]);
   const widths = header.map((name, i) => Math.max(name.length, ...lines.map((line) => line[i]!.length)));
   return [header, ...lines].map((line) => line.map((cell, i) => cell.padStart(widths[i]!)).join("  ")).join(
@@ -203,11 +227,13 @@ function main(args: string[]): void {
   }
   if (!flags.json) return;
   const exact = rows.flatMap(({ ofExact }) => ofExact === null ? [] : [ofExact]);
+  const fixed = rows.flatMap(({ ofFixed }) => ofFixed === null ? [] : [ofFixed]);
   const largest = rows.at(-1);
   const summary = {
     ...{ largest_peers: largest?.peers ?? null, largest_median_ms: largest?.medianMs ?? null },
     largest_cpu_ms: largest?.cpuMs ?? null,
     worst_of_exact: exact.length === 0 ? null : Math.max(...exact),
+    worst_of_fixed: fixed.length === 0 ? null : Math.max(...fixed),
     worst_of_bound: Math.max(...rows.map(({ ofBound }) => ofBound)),
     largest_textbook_cpu_ms: textbook.at(-1)?.cpuMs ?? null,
   };

@@ -4,7 +4,7 @@ import process from "node:process";
 import { createFit } from "../coordinator/core/fit.ts";
 import { type PeerRecord, zeroCounters } from "../coordinator/core/run_state.ts";
 import { planTextbook } from "../coordinator/core/textbook_view.ts";
-import { weightOf } from "../coordinator/core/view_builder.ts";
+import { weightOf } from "../coordinator/core/plan_request.ts";
 import { readConfig } from "../peer/model/config.ts";
 import { specOf } from "../peer/model/layout.ts";
 import { isPlaced } from "../peer/schedule/catalogue.ts";

@@ -113,7 +113,7 @@ function optionsOf(
   };
   const layers = peers * LAYERS_PER_PEER;
   // Otherwise the planner would rather make replicas of fewer stages, and nothing could be compared.
-  const planned = schedule === "dynamic" || schedule === "2bw";
+  const planned = ["dynamic", "2bw", "auto"].includes(schedule);
   const config = planned ? { n_stage: looped ? 2 * peers : peers } : {};
   const run: RunOptions = {
     ...{ schedule, peers, microBatches, layers, wire, layerMs, fused, warmUp: 1, steps, config },

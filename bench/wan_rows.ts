@@ -1,9 +1,10 @@
 // Which runs the bench makes, what a finished one says, and what all of them say together. It starts nothing.
 import { encodeTensor } from "../peer/codec/codec.ts";
 import { CHUNK_HEADER_BYTES } from "../peer/net/chunks.ts";
+import { followedSchedule } from "../peer/schedule/placed.ts";
 import { directionsOf, emitSchedule, isPlaced, stagesFor } from "../peer/schedule/catalogue.ts";
 import { FRAME_HEADER_BYTES } from "../peer/wire/frame.ts";
-import { SCHEDULE_IDS, type ScheduleId, type View } from "../peer/wire/run.ts";
+import { type RunConfig, SCHEDULE_IDS, type ScheduleId, type View } from "../peer/wire/run.ts";
 import { ownerOf } from "../peer/wire/view.ts";
 import { aligned, median, sum } from "./support.ts";
 import { type LayerMs, stageMs } from "./wan_engine.ts";
@@ -31,9 +32,9 @@ export const SETTINGS: readonly Setting[] = [
 /** A schedule as peers are to run it. */
 export interface Case {
   name: string;
-  schedule: ScheduleId;
+  schedule: RunConfig["schedule"];
   fused: boolean;
-  /** Each peer holds two stages, in the placement that the planner finds the quickest. */
+  /** Twice as many stages as peers: two each, in the placement that the planner finds the quickest. */
   looped?: boolean;
 }
 
@@ -41,14 +42,18 @@ const TEXTBOOK: Case = { name: "1f1b-fused", schedule: "1f1b", fused: true };
 
 const LOOPED: Case = { name: "dynamic-looped", schedule: "dynamic", fused: false, looped: true };
 
+/** Whichever the planner takes. */
+const CHOSEN: Case = { name: "auto", schedule: "auto", fused: false };
+
 /**
  * Every schedule that peers know; the dynamic order with two stages a peer, as looped and mirrored schedules have; and the textbook's 1F1B,
- * whose gradient leaves only when B and W are done.
+ * whose gradient leaves only when B and W are done; and the one that the planner takes.
  */
 export const CASES: readonly Case[] = [
   ...SCHEDULE_IDS.map((schedule) => ({ name: schedule, schedule, fused: false })),
   LOOPED,
   TEXTBOOK,
+  CHOSEN,
 ];
 
 /** Why peers cannot run it with these sizes; null if they can. */
@@ -72,6 +77,8 @@ export function chimeraBubble(devices: number): number {
 export interface Row {
   setting: string;
   schedule: string;
+  /** What peers followed. */
+  followed: ScheduleId;
   peers: number;
   microBatches: number;
   /** From the first operation of a step to the first of the next one: the median step. */
@@ -120,6 +127,7 @@ export function rowOf({ setting, case: { name, fused }, layerMs, result, overhea
   }));
   return {
     ...{ setting: setting.name, schedule: name, peers, microBatches, stepMs },
+    followed: followedSchedule(view),
     ...{ predictedMs: said.stepMs, error: stepMs / said.stepMs - 1, predictedBubble: said.bubble },
     ...{ tokensPerS: tokensPerStep / (stepMs / 1000), idealMs: told / peers, late },
     bubble: median(steps.map((step) => bubbleOf(step, peers))),
@@ -171,10 +179,13 @@ export interface Summary {
   /** Tokens/s of the dynamic order over those of the textbook's 1F1B, and of the one that peers run as `1f1b`. */
   dynamic_vs_1f1b_50ms: number | null;
   dynamic_vs_live_1f1b_50ms: number | null;
-  /** The better of one and two stages a peer, over the best other schedule; and with one stage a peer. */
+  /** The better of as many and twice as many stages as peers, over the best other schedule; and with as many. */
   dynamic_vs_best_0ms: number | null;
-  dynamic_one_stage_vs_best_0ms: number | null;
+  dynamic_line_vs_best_0ms: number | null;
   best_0ms: string | null;
+  /** Tokens/s of the schedule that the planner took over those of the best published one, and which it was. */
+  auto_vs_best_0ms: number | null;
+  auto_0ms: string | null;
   /** Tokens/s of the asynchronous schedule, which is another training, over those of the dynamic order. */
   delayed_vs_dynamic_50ms: number | null;
   /** Of all rows, real processes among them. */
@@ -189,7 +200,7 @@ export function summarise(rows: readonly Row[], real: readonly { error: number }
   const ratio = (a: number | null, b: number | null) => a === null || b === null ? null : a / b;
   const dynamic = ["dynamic", LOOPED.name];
   const others = rows.filter((row) =>
-    row.setting === "0ms" && ![...dynamic, "2bw", CHIMERA_CASE.name].includes(row.schedule)
+    row.setting === "0ms" && ![...dynamic, "2bw", CHOSEN.name, CHIMERA_CASE.name].includes(row.schedule)
   );
   const best = others.toSorted((a, b) => b.tokensPerS - a.tokensPerS)[0] ?? null;
   const near = dynamic.map((name) => speed("0ms", name)).filter((it) => it !== null);
@@ -199,8 +210,10 @@ export function summarise(rows: readonly Row[], real: readonly { error: number }
     dynamic_vs_1f1b_50ms: ratio(speed("50ms", "dynamic"), speed("50ms", TEXTBOOK.name)),
     dynamic_vs_live_1f1b_50ms: ratio(speed("50ms", "dynamic"), speed("50ms", "1f1b")),
     dynamic_vs_best_0ms: near.length === 0 ? null : ratio(Math.max(...near), best?.tokensPerS ?? null),
-    dynamic_one_stage_vs_best_0ms: ratio(speed("0ms", "dynamic"), best?.tokensPerS ?? null),
+    dynamic_line_vs_best_0ms: ratio(speed("0ms", "dynamic"), best?.tokensPerS ?? null),
     best_0ms: best?.schedule ?? null,
+    auto_vs_best_0ms: ratio(speed("0ms", CHOSEN.name), best?.tokensPerS ?? null),
+    auto_0ms: rows.find((row) => row.setting === "0ms" && row.schedule === CHOSEN.name)?.followed ?? null,
     delayed_vs_dynamic_50ms: ratio(speed("50ms", "2bw"), speed("50ms", "dynamic")),
     worst_prediction_error: errors.length === 0 ? null : Math.max(...errors),
     chimera_bubble_error: paper === null ? null : Math.abs(paper.bubble / chimeraBubble(paper.peers) - 1),
@@ -213,10 +226,14 @@ const MORE = ["simulated", "commit ms", "ops late", "lag p95 ms", "disturbed"];
 export function table(rows: readonly Row[]): string {
   const percent = (value: number) => `${(100 * value).toFixed(1)} %`;
   const cells = rows.map((row) => [
-    ...[row.setting, row.schedule, row.stepMs.toFixed(0), row.predictedMs.toFixed(0), percent(row.error)],
+    ...[row.setting, nameOf(row), row.stepMs.toFixed(0), row.predictedMs.toFixed(0), percent(row.error)],
     ...[row.tokensPerS.toFixed(0), (row.stepMs / row.idealMs).toFixed(2), percent(row.bubble)],
     ...[percent(row.predictedBubble), row.commitMs.toFixed(0), percent(row.late), row.lagP95Ms.toFixed(1)],
     String(row.disturbed),
   ]);
   return aligned([[...HEADER, ...MORE], ...cells]).join("\n");
+}
+
+function nameOf({ schedule, followed }: Row): string {
+  return schedule === CHOSEN.name ? `${schedule}: ${followed}` : schedule;
 }

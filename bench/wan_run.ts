@@ -8,7 +8,7 @@ import { readConfig } from "../peer/model/config.ts";
 import { createLinkHost } from "../peer/net/host.ts";
 import { Peer } from "../peer/peer.ts";
 import { ShoalError } from "../peer/wire/errors.ts";
-import type { ScheduleId, View } from "../peer/wire/run.ts";
+import type { RunConfig, View } from "../peer/wire/run.ts";
 import { sum } from "./support.ts";
 import { type Lag, PreciseClock } from "./wan_clock.ts";
 import { createTimedEngine, type LayerMs, stageMs, type TracedOp } from "./wan_engine.ts";
@@ -40,7 +40,7 @@ export const MODEL = {
 };
 
 export interface RunOptions {
-  schedule: ScheduleId;
+  schedule: RunConfig["schedule"];
   peers: number;
   microBatches: number;
   layers: number;

@@ -142,7 +142,16 @@ Deno.test("wan: peers are even if they compute alike, and a step is late by its 
 
 function row(setting: string, schedule: string, changes: Partial<Row>): Row {
   return {
-    ...{ setting, schedule, peers: 8, microBatches: 32, stepMs: 100, predictedMs: 100, error: 0 },
+    ...{
+      setting,
+      schedule,
+      followed: "dynamic" as const,
+      peers: 8,
+      microBatches: 32,
+      stepMs: 100,
+      predictedMs: 100,
+      error: 0,
+    },
     ...{ tokensPerS: 100, idealMs: 90, bubble: 0.1, predictedBubble: 0.1, commitMs: 1 },
     ...{ late: 0, lagP95Ms: 0, disturbed: 0, ...changes },
   };
@@ -154,6 +163,8 @@ Deno.test("wan: the summary compares like with like, and what was not measured i
     row("0ms", "dynamic-looped", { tokensPerS: 110, error: -0.07 }),
     row("0ms", "zb-v", { tokensPerS: 100 }),
     row("0ms", "chimera-paper", { tokensPerS: 500, bubble: 0.3 }),
+    // Whichever it is, it is measured already.
+    row("0ms", "auto", { tokensPerS: 105, followed: "dualpipe" }),
     // Another training is no rival.
     row("0ms", "2bw", { tokensPerS: 200 }),
     row("50ms", "2bw", { tokensPerS: 90 }),
@@ -164,13 +175,14 @@ Deno.test("wan: the summary compares like with like, and what was not measured i
   const { chimera_bubble_error, ...rest } = summarise(rows);
   assert.deepEqual(rest, {
     ...{ dynamic_vs_1f1b_50ms: 2, dynamic_vs_live_1f1b_50ms: 1.5, dynamic_vs_best_0ms: 1.1 },
-    ...{ dynamic_one_stage_vs_best_0ms: 0.99, best_0ms: "zb-v", worst_prediction_error: 0.07 },
-    delayed_vs_dynamic_50ms: 1.5,
+    ...{ dynamic_line_vs_best_0ms: 0.99, best_0ms: "zb-v", worst_prediction_error: 0.07 },
+    ...{ delayed_vs_dynamic_50ms: 1.5, auto_vs_best_0ms: 1.05, auto_0ms: "dualpipe" },
   });
   assert.equal(chimeraBubble(8), 6 / 18);
   assert.ok(Math.abs(chimera_bubble_error! - 0.1) < 1e-9, `${chimera_bubble_error}`);
   for (const value of Object.values(summarise([]))) assert.equal(value, null);
   assert.equal(summarise(rows, [{ error: -0.2 }]).worst_prediction_error, 0.2);
+  assert.match(table(rows), /\n0ms +auto: dualpipe +100 /);
   assert.match(table(rows), /^links +schedule +step ms .*\n0ms +dynamic +100 +100 +0\.0 % +99 +1\.11 /);
 });
 

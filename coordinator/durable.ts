@@ -54,8 +54,8 @@ export function membersOf(
   return peersOf(view).flatMap((id) => {
     const [peer, identity] = [peers[id], identities.get(id)];
     if (peer === undefined || identity === undefined) return [];
-    const { runtime, adapter, engine, name, blockMs, memoryBytes, gpuOptimizer = false } = peer;
-    const measured = { blockMs, memoryBytes, gpuOptimizer };
+    const { runtime, adapter, engine, name, blockMs, fixedMs, memoryBytes, gpuOptimizer = false } = peer;
+    const measured = { blockMs, memoryBytes, gpuOptimizer, ...(fixedMs === undefined ? {} : { fixedMs }) };
     return [{ id, runtime, adapter, engine, name, ...measured, ...identity }];
   });
 }

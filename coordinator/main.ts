@@ -1,7 +1,7 @@
 // Starts a coordinator: corpus, store, core, HTTP server. Library entry for the command line, the demo and tests; prints
 // nothing itself. The links it returns carry the tokens in the fragment, which browsers do not send.
 import { join } from "node:path";
-import type { SampleAnswer } from "./cli/sample_worker.ts";
+import type { SampleAnswer, SampleRequest } from "./cli/sample_worker.ts";
 import { createApp } from "./http/app.ts";
 import { baseList, type OpenBase } from "./http/base.ts";
 import { Door } from "./http/door.ts";
@@ -19,10 +19,13 @@ import { EventLog } from "./store/event_log.ts";
 import { checkpointStates, listCheckpoints } from "./store/checkpoint_list.ts";
 import { readCheckpoint, readTokenizer } from "./store/checkpoints.ts";
 import { BaseFile } from "./store/base.ts";
+import { StartWeights } from "./store/start_weights.ts";
 import { RunLog } from "./store/run_log.ts";
 import { checkCorpus } from "../peer/model/config.ts";
 import { specOf } from "../peer/model/layout.ts";
 import { messageOf, ShoalError } from "../peer/wire/errors.ts";
+import type { BaseList } from "../peer/wire/base.ts";
+import type { StateFile } from "../peer/wire/control.ts";
 import type { ModelSpec, RunConfig } from "../peer/wire/run.ts";
 
 export type { CoordinatorEventLine } from "./core/run_state.ts";
@@ -46,7 +49,7 @@ export interface CoordinatorOptions {
   publicUrl?: string;
   /** Where prepared texts are kept, and looked for; absent: in the run's folder. */
   corporaDir?: string;
-  /** Where peers may fetch the base of adapters from, besides the coordinator: its file or folder. */
+  /** Where peers may fetch an imported model from, besides the coordinator: its file or folder. */
   baseUrl?: string;
   /** From which size on a text is served in pages, and how large they are; tests take less. */
   paging?: OpenOptions;
@@ -78,6 +81,8 @@ export interface OpenRun {
   adminLink(): string;
   /** Whether the public link lets anybody in. */
   isPublic(): boolean;
+  /** Whether whoever may join may write text with the model. */
+  isTextPublic(): boolean;
   close(reason: string): Promise<void>;
 }
 
@@ -141,7 +146,8 @@ export async function openRun(options: OpenRunOptions, { base, mount }: Placemen
   const texts = new TextService(openTextWorker);
   const live = new LiveTexts(shell);
   const place = mount === undefined ? {} : { mount };
-  const frozen = start.base === null ? {} : { base: start.base };
+  const begun = openBase(start, (info) => shell.file(0, info));
+  const frozen = begun === null ? {} : { base: begun };
   const app = createApp({
     ...options,
     ...place,
@@ -160,7 +166,17 @@ export async function openRun(options: OpenRunOptions, { base, mount }: Placemen
     await shell.close(reason);
   };
   const isPublic = () => door.invites.open;
-  return { fetch: (request) => app.fetch(request), shell, access, joinLink, adminLink, isPublic, close };
+  const isTextPublic = () => door.invites.text ?? options.publicText ?? false;
+  return {
+    fetch: (request) => app.fetch(request),
+    shell,
+    access,
+    joinLink,
+    adminLink,
+    isPublic,
+    isTextPublic,
+    close,
+  };
 }
 
 /** Computes texts beside the thread that serves. */
@@ -233,6 +249,8 @@ interface Prepared {
   spec: ModelSpec;
   /** What adapters belong to; null where the model itself is trained. */
   base: OpenBase | null;
+  /** What a run begins with whose model is trained itself. */
+  begin?: { weights: StartWeights; list: BaseList };
   resume?: NonNullable<ShellOptions["resume"]>;
 }
 
@@ -257,7 +275,21 @@ async function prepare(options: OpenRunOptions): Promise<Prepared> {
     );
   }
   const base = await baseOf(options, spec);
-  return { corpus, spec, base, resume: { step: manifest.step, files: checkpointStates(checkpoint) } };
+  const files = checkpointStates(checkpoint);
+  const weights = StartWeights.of(checkpoint, files);
+  if (weights === null) return { corpus, spec, base, resume: { step: manifest.step, files } };
+  const begin = { weights, list: baseList(weights, options.baseUrl) };
+  return { corpus, spec, base, begin, resume: { step: 0, files: weights.named(files) } };
+}
+
+/** The model that peers fetch by tensors: frozen, or the one that the run begins with. */
+function openBase(
+  { base, begin }: Prepared,
+  bytesOf: (info: StateFile) => Uint8Array | null,
+): OpenBase | null {
+  if (begin === undefined) return base;
+  const { weights, list } = begin;
+  return { list, trained: true, pieces: (from, to) => weights.pieces(from, to, bytesOf) };
 }
 
 /** @throws {ShoalError} bad-config if there is nothing that adapters could stand beside; bad-checkpoint */
@@ -265,7 +297,7 @@ async function baseOf({ outDir, baseUrl }: OpenRunOptions, spec: ModelSpec): Pro
   if (spec.lora === undefined) return null;
   if (spec.lora.base !== undefined) {
     const file = await BaseFile.open(outDir, spec);
-    return { file, list: baseList(file, baseUrl) };
+    return { pieces: (begin, end) => file.pieces(begin, end), list: baseList(file, baseUrl), trained: false };
   }
   throw new ShoalError(
     "bad-config",
@@ -311,7 +343,9 @@ async function sampleText({ files, spec, corpus, config, runDir, signal }: Sampl
       };
       const newline = Math.max(0, ...NEWLINES.map((name) => corpus.vocab.indexOf(name)));
       const { sample_chars: count, seed } = config;
-      worker.postMessage({ files, spec, runDir, prompt: [newline], count, seed });
+      const ends = [...corpus.endTokens ?? []];
+      const request: SampleRequest = { files, spec, runDir, prompt: [newline], count, seed, ends };
+      worker.postMessage(request);
     });
   } finally {
     worker.terminate();

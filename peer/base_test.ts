@@ -2,7 +2,8 @@
 // short, long or not what the run names is refused, and memory is given back with the last stage that needs it.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { type BaseOptions, PeerBase } from "./base.ts";
+import { PeerBase } from "./base.ts";
+import { type BaseOptions, BaseTensors } from "./base_tensors.ts";
 import { toHalf } from "./codec/f16.ts";
 import { createCpuEngine } from "./engine/cpu.ts";
 import { baseSpec, specOf, splitLayers, stageLayout } from "./model/layout.ts";
@@ -198,6 +199,16 @@ Deno.test("base: matrices that lie turned elsewhere, two in one, are turned back
 Deno.test("base: the other place lacks some, or fails in any way: the coordinator has it, and is asked from then on", async () => {
   const ways: [string, (world: World) => void, RegExp | null][] = [
     ["some only", (world) => world.list.source!.tensors.splice(2, 4), null],
+    ["what is not ours, under its own hash", (world) => {
+      const place = world.list.source!.tensors[0]!;
+      world.elsewhere[place.begin]! ^= 1;
+      place.sha256 = sha256(world.elsewhere.subarray(place.begin, place.end));
+    }, /has hash/],
+    ["silence", (world) => {
+      world.options.silenceMs = 50;
+      world.options.fetchUrl = (_, { signal }) =>
+        new Promise((_, reject) => signal!.addEventListener("abort", () => reject(signal!.reason)));
+    }, /nothing came for 0.05 s/],
     ["a wrong bit", (world) => void (world.elsewhere[20]! ^= 1), /has hash/],
     [
       "not there",
@@ -228,6 +239,7 @@ Deno.test("base: the other place lacks some, or fails in any way: the coordinato
     if (note === null) continue;
     assert.equal(world.notes.length, 1, how);
     assert.match(world.notes[0]!, note);
+    assert.doesNotMatch(world.notes[0]!, /joins again/);
     assert.ok(world.asked.slice(before).every((it) => it.startsWith("file")), how);
   }
 });
@@ -314,6 +326,22 @@ function turnedBy(world: World, turned: Turned): void {
   world.list.source!.tensors.find(({ name }) => name.endsWith("q_proj.weight"))!.turned = turned;
 }
 
+Deno.test("base: weights that a run begins with, under the hash that its view names", async () => {
+  const world = worldOf("BF16");
+  const { options, list } = world;
+  const spec = baseSpec(options.spec);
+  const [, stage] = splitLayers(spec, [1, 2]);
+  const { tensors, size } = stageLayout(spec, stage!);
+  const weights = new Float32Array(size);
+  await new BaseTensors({ ...options, spec, hash: list.hash }).fetch(tensors, weights);
+  for (const { name, offset, size } of tensors) {
+    assert.deepEqual([...weights.subarray(offset, offset + size)], world.values.get(name), name);
+  }
+  assert.ok(world.asked.every((it) => it.startsWith("elsewhere")), world.asked.join());
+  const other = new BaseTensors({ ...options, spec, hash: "1".repeat(64) });
+  await assert.rejects(other.fetch(tensors, weights), /the run began with 1{64}/);
+});
+
 Deno.test("base: a list that could not be had is asked for again", async () => {
   const world = worldOf();
   const stage = stagesOf(world, [1, 1, 1])[1]!;
@@ -351,7 +379,9 @@ Deno.test("base: a learner's part comes with its state, so that its engine waits
       ...{ origin: `http://127.0.0.1:${server.addr.port}`, token: "t", over: () => false },
       ...{ identity: () => ({ peer: "a", ticket: "secret" }), back: () => Promise.resolve(false) },
     });
-    const sources = sourcesOf(requests, spec, (build) => Promise.resolve(createCpuEngine(build)));
+    const sources = sourcesOf(requests, spec, {
+      createEngine: (build) => Promise.resolve(createCpuEngine(build)),
+    });
     const bytes = await sources.learn(3, { ...stage, stage: stage.index, hash: "h", bytes: 9 });
     assert.equal(new TextDecoder().decode(bytes), "the state");
     assert.deepEqual(asked.toSorted(), [

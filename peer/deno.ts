@@ -164,7 +164,9 @@ function statusWriter(tell: Teller): (snapshot: TabSnapshot) => void {
   let phase = "";
   let at = 0;
   let step = -1;
+  let note = "";
   return (s) => {
+    if (s.note !== undefined && s.note !== note) tell({ event: "note", text: note = s.note });
     const now = performance.now();
     if (s.phase === phase && (now - at < STATUS_MS || s.step === step)) return;
     [phase, at, step] = [s.phase, now, s.step];

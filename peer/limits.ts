@@ -23,13 +23,14 @@ export function isWork({ job }: Pick<Job, "job">): boolean {
 }
 
 /** What a peer measures of itself, as long as the run will have to wait for it. */
-export function asLimited<T extends { blockMs: number; opMs: Record<string, number> }>(
+export function asLimited<T extends { blockMs: number; opMs: Record<string, number>; fixedMs?: number }>(
   block: T,
   gate?: Gate,
 ): T {
   const stretch = 1 / (gate?.duty ?? 1);
   const opMs = Object.entries(block.opMs).map(([name, ms]) => [name, ms * stretch]);
-  return { ...block, blockMs: block.blockMs * stretch, opMs: Object.fromEntries(opMs) };
+  const fixed = block.fixedMs === undefined ? {} : { fixedMs: block.fixedMs * stretch };
+  return { ...block, blockMs: block.blockMs * stretch, ...fixed, opMs: Object.fromEntries(opMs) };
 }
 
 export type Caps = Pick<Limits, "duty" | "upBytesPerS" | "downBytesPerS">;

@@ -25,6 +25,8 @@ export interface HolderOptions {
   corpus: Corpus | TokenSource;
   createEngine(build: StageBuild): Promise<StageEngine>;
   fetchState(step: number, file: StateFile): Promise<Uint8Array>;
+  /** The weights that a run begins with, flat in the layout of the stage; `hash` names them all. Absent: from the files. */
+  fetchWeights?(stage: StageSpec, hash: string): Promise<Float32Array>;
   /** What a stage's engine will need of elsewhere is fetched now, for a holder that may have to compute at once later. */
   prefetch?(stage: StageSpec): Promise<void>;
   /** Told which stages are held, whenever that has changed. */
@@ -151,13 +153,28 @@ async function loadState(options: HolderOptions, request: LoadRequest): Promise<
   if (source === null) return createState(stageLayout(spec, plan), initParams(spec, plan, config.seed));
   const same = source.files.find((file) => covers(file, plan) && covers(plan, file));
   if (before !== null && same !== undefined && stateHash(before) === same.hash) return before;
-  const files: TensorMap[] = [];
-  for (const file of source.files) {
-    if (overlaps(file, plan)) files.push(await fetchVerified(options, source.step, file));
+  const needed = source.files.filter((file) => overlaps(file, plan));
+  const begun = await begin(options, { plan, step: source.step, needed });
+  if (begun !== null) {
+    if (same !== undefined) checkHash(begun, same);
+    return begun;
   }
+  const files: TensorMap[] = [];
+  for (const file of needed) files.push(await fetchVerified(options, source.step, file));
   const merged = mergeStates(spec, files, plan);
   if (!merged.ok) throw new ShoalError(merged.code, merged.reason);
   return merged.value;
+}
+
+/** The state before a run's first step needs no moments over the wire, which are zero; null if the source is another one. */
+async function begin(
+  { spec, fetchWeights }: HolderOptions,
+  { plan, step, needed }: { plan: StagePlan; step: number; needed: readonly StateFile[] },
+): Promise<StageState | null> {
+  const hash = needed[0]?.base;
+  if (fetchWeights === undefined || hash === undefined || step !== 0) return null;
+  if (needed.some(({ base }) => base !== hash)) return null;
+  return createState(stageLayout(spec, plan), await fetchWeights(stageOf(plan), hash));
 }
 
 async function fetchVerified(options: HolderOptions, step: number, file: StateFile): Promise<TensorMap> {
@@ -166,8 +183,13 @@ async function fetchVerified(options: HolderOptions, step: number, file: StateFi
   if (!decoded.ok) throw new ShoalError(decoded.code, decoded.reason);
   const own = mergeStates(options.spec, [decoded.value], { ...file, index: file.stage });
   if (!own.ok) throw new ShoalError(own.code, own.reason);
-  const hash = stateHash(own.value);
-  if (hash === file.hash) return decoded.value;
+  checkHash(own.value, file);
+  return decoded.value;
+}
+
+function checkHash(state: StageState, file: StateFile): void {
+  const hash = stateHash(state);
+  if (hash === file.hash) return;
   throw new ShoalError("bad-state", `state of stage ${file.stage} has hash ${hash}, expected ${file.hash}`);
 }
 

@@ -2,8 +2,10 @@
 import assert from "node:assert/strict";
 import { readConfig } from "./model/config.ts";
 import { specOf } from "./model/layout.ts";
+import { initialState, stateHash } from "./model/state_file.ts";
 import { createCpuEngine } from "./engine/cpu.ts";
 import { buildOf, type HolderOptions, instanceKey, loadInstance } from "./load.ts";
+import type { StateFile } from "./wire/control.ts";
 import type { BoundaryCodecs, StagePlan, View } from "./wire/run.ts";
 
 const config = readConfig({ batch_size: 3 });
@@ -73,4 +75,47 @@ Deno.test("load: a shadow has what its engine will need before it has an engine"
   const held = await loadInstance(own, request);
   assert.deepEqual([fetched, made], [[1], [1]]);
   held.engine!.destroy();
+});
+
+/** A view that begins with a model: of two files, one layer each, what stage 1 of `plan` is. */
+function begun(changes: Partial<StateFile> = {}, step = 0) {
+  const spec = specOf(readConfig({ batch_size: 3, n_layer: 3 }), 20);
+  const whole = initialState(spec, plan, 5);
+  const file = (firstLayer: number): StateFile => {
+    const range = { firstLayer, endLayer: firstLayer + 1, embed: false, head: false };
+    return { stage: firstLayer, ...range, bytes: 9, hash: "of another cut", base: "b", ...changes };
+  };
+  const asked: string[] = [];
+  const own: HolderOptions = {
+    ...options,
+    spec,
+    self: "b",
+    fetchWeights: (stage, hash) => {
+      asked.push(`${stage.firstLayer}-${stage.endLayer} ${hash}`);
+      return Promise.resolve(whole.params.slice());
+    },
+    fetchState: (step, { stage }) => Promise.reject(new Error(`state ${step}/${stage}`)),
+  };
+  const source = { step, files: [1, 2].map(file) };
+  const load = (files = source.files) =>
+    loadInstance(own, { plan, view, source: { step, files }, reuse: null, before: null });
+  return { whole, asked, source, load };
+}
+
+Deno.test("load: what a run begins with is fetched as weights of this stage; its moments are zero", async () => {
+  const { whole, asked, load } = begun();
+  assert.deepEqual((await load()).state, whole);
+  assert.deepEqual(asked, ["1-3 b"]);
+  const { firstLayer, endLayer, embed, head } = plan;
+  const same = { stage: 1, firstLayer, endLayer, embed, head, bytes: 9, base: "b" };
+  await load([{ ...same, hash: stateHash(whole) }]);
+  await assert.rejects(load([{ ...same, hash: "x" }]), /stage 1 has hash .* expected x/);
+});
+
+Deno.test("load: any other state comes from its files", async () => {
+  const { base: _, ...plain } = begun().source.files[0]!;
+  await assert.rejects(begun({}, 1).load(), /state 1\/1/);
+  await assert.rejects(begun().load([plain, begun().source.files[1]!]), /state 0\/1/);
+  const [first, second] = begun().source.files;
+  await assert.rejects(begun().load([first!, { ...second!, base: "c" }]), /state 0\/1/);
 });

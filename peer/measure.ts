@@ -10,6 +10,8 @@ import type { ModelSpec, RunConfig } from "./wire/run.ts";
 const PASSES = 3;
 /** A slow peer is measured once only: whoever joins wants to begin. */
 const PATIENCE_MS = 1_000;
+/** The second size is so many times smaller or larger: near sizes would tell noise. */
+const SECOND_SIZE = 4;
 
 /** What a block's time depends on, beside the model's shapes. */
 export type MeasureConfig =
@@ -21,6 +23,15 @@ export interface BlockTimes {
   blockMs: number;
   /** How they divide, in the quickest pass. */
   opMs: OpMs;
+}
+
+/** What a peer tells of itself; the last two where the planner decides the size of a micro-batch. */
+export interface PeerMeasures extends BlockTimes {
+  gpuOptimizer: boolean;
+  /** What of `blockMs` does not grow with the sequences of a micro-batch. */
+  fixedMs?: number;
+  /** Sequences that it was measured with. */
+  sequences?: number;
 }
 
 /** Milliseconds of F, B and W of one layer for one micro-batch. */
@@ -68,7 +79,7 @@ export async function measurePeer(
   createEngine: CreateEngine,
   config: RunConfig,
   spec: ModelSpec,
-): Promise<BlockTimes & { gpuOptimizer: boolean }> {
+): Promise<PeerMeasures> {
   // What adapters stand beside is fetched once it is known which layers are this peer's; any weights take as long.
   const create = withLora(
     createEngine,
@@ -85,5 +96,27 @@ export async function measurePeer(
     config,
     spec,
   );
-  return { ...block, gpuOptimizer };
+  if (config.micro_batch !== "auto") return { ...block, gpuOptimizer };
+  const { batch_size: sequences } = config, second = secondSize(config);
+  const other = await measureBlock(create, { ...config, batch_size: second }, spec);
+  const fixedMs = fixedPart({ sequences, ms: block.blockMs }, { sequences: second, ms: other.blockMs });
+  return { ...block, gpuOptimizer, fixedMs, sequences };
+}
+
+/** A quarter of the run's size where that can be, else four times as much. Halves are stored in fours. */
+function secondSize({ batch_size, block_size, dtype }: RunConfig): number {
+  const smaller = batch_size / SECOND_SIZE;
+  const fits = Number.isInteger(smaller) && (dtype !== "f16" || smaller * block_size % 4 === 0);
+  return fits ? smaller : batch_size * SECOND_SIZE;
+}
+
+interface Timed {
+  sequences: number;
+  ms: number;
+}
+
+/** Where a line through both meets no sequences at all, within what the first one took: clocks are coarse and machines busy. */
+export function fixedPart(first: Timed, second: Timed): number {
+  const perSequence = (first.ms - second.ms) / (first.sequences - second.sequences);
+  return Math.min(first.ms, Math.max(0, first.ms - first.sequences * perSequence));
 }

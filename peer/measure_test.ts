@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { withExactOptimizer } from "../test/support/exact_optimizer.ts";
 import { createCpuEngine } from "./engine/cpu.ts";
 import type { StageBuild } from "./engine/engine.ts";
-import { measurePeer } from "./measure.ts";
+import { fixedPart, measurePeer } from "./measure.ts";
 import { readConfig } from "./model/config.ts";
 import { specOf } from "./model/layout.ts";
 
@@ -41,4 +41,37 @@ Deno.test("measure: an engine with an optimizer is told of, where the run may us
 
 Deno.test("measure: a run in halves is measured in halves", async () => {
   await measured("exact", false, "f16");
+});
+
+Deno.test("measure: where the planner decides the size of a micro-batch, a second size tells what does not grow with it", async () => {
+  for (
+    const [batch_size, second, dtype] of [[8, 2, "f32"], [4, 1, "f32"], [4, 16, "f16"], [
+      3,
+      12,
+      "f32",
+    ]] as const
+  ) {
+    const config = readConfig({ ...shape, batch_size, dtype, micro_batch: "auto" });
+    const sizes: number[] = [];
+    const result = await measurePeer(
+      (build) => {
+        sizes.push(build.batchSize);
+        return Promise.resolve(createCpuEngine(build));
+      },
+      config,
+      specOf(config, 5),
+    );
+    assert.deepEqual(sizes, [batch_size, second]);
+    assert.equal(result.sequences, batch_size);
+    assert.ok(result.fixedMs! >= 0 && result.fixedMs! <= result.blockMs);
+  }
+});
+
+Deno.test("measure: the fixed part is where the line through two sizes begins, and never more than all or less than nothing", () => {
+  const of = (a: number, b: number) => fixedPart({ sequences: 8, ms: a }, { sequences: 2, ms: b });
+  assert.equal(of(10, 4), 2);
+  assert.equal(of(8, 2), 0);
+  assert.equal(of(8, 1), 0, "a smaller one that is out of proportion quick");
+  assert.equal(of(8, 9), 8, "a smaller one that is slower");
+  assert.equal(fixedPart({ sequences: 1, ms: 3 }, { sequences: 4, ms: 6 }), 2);
 });

@@ -30,10 +30,10 @@ interface Site {
   folder: string;
 }
 
-async function withRun(test: (site: Site) => Promise<void>): Promise<void> {
+async function withRun(test: (site: Site) => Promise<void>, changes: Partial<RunConfig> = {}): Promise<void> {
   const folder = await Deno.makeTempDir({ prefix: "shoal-orders-" });
   await Deno.writeTextFile(join(folder, "text.txt"), "a small text to learn from. ".repeat(40));
-  const config = readConfig({ ...CONFIG, dataset: join(folder, "text.txt") });
+  const config = readConfig({ ...CONFIG, ...changes, dataset: join(folder, "text.txt") });
   const coordinator = await startCoordinator({
     ...{ config, host: "127.0.0.1", port: 0, outDir: join(folder, "run"), operator: "the test" },
     ...{ runName: "test", webRoot: folder, onEvent: () => {} },
@@ -97,6 +97,24 @@ Deno.test("orders: what is changed from a step on changes the training from that
     assert.equal(hashNow(site), stateHash(wanted));
     assert.equal(site.coordinator.shell.core.state.config.batch_size, 2);
   });
+});
+
+Deno.test("orders: the size that the planner gives micro-batches is told, and trains on the same sequences as if it were asked for", async () => {
+  await withRun(async (site) => {
+    const { core } = site.coordinator.shell;
+    await taken(await site.ask("/api/change", { step: 4, set: { micro_batch: "fixed", batch_size: 4 } }));
+    await site.peer().run();
+    const { changes, config, events } = core.state;
+    const chosen = changes.find(({ planned }) => planned)?.set ?? {};
+    // Nobody can say beforehand what this machine measures; that it has measured is another matter.
+    const { batch_size = 2, gradient_accumulation_steps = 6 } = chosen;
+    assert.equal(batch_size * gradient_accumulation_steps, 12);
+    assert.ok(events.some(({ text }) => /; \d+ sequences? per micro-batch, \d+ of them: /.test(text)));
+    const set = { batch_size: 4, gradient_accumulation_steps };
+    assert.equal(config.batch_size, 4);
+    const wanted = await expected(site, [{ until: 4, set: chosen }, { until: 8, set }]);
+    assert.equal(hashNow(site), stateHash(wanted));
+  }, { micro_batch: "auto", batch_size: 2, gradient_accumulation_steps: 6, eval_iters: 6 });
 });
 
 Deno.test("orders: back to a checkpoint, the run goes on from there and comes to the same weights", async () => {

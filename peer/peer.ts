@@ -1,5 +1,6 @@
 // A peer as its owner sees it: joins, stays in through lost connections, pauses, leaves. Sessions come and go underneath;
 // this is the part that a tab's worker and the command line share.
+import { KeptBase } from "./base.ts";
 import type { StageBuild, StageEngine } from "./engine/engine.ts";
 import { isOutOfMemory, MemoryOffer } from "./out_of_memory.ts";
 import { Session, type SessionEnd, type SessionOptions } from "./session.ts";
@@ -33,11 +34,14 @@ export interface PeerOptions extends PeerCompute, Omit<SessionOptions, "onChange
 export class Peer {
   readonly #options: PeerOptions;
   readonly #memory: MemoryOffer;
+  /** A peer that was put out and joins again fetches nothing twice. */
+  readonly #keptBase = new KeptBase();
   #compute: PeerCompute;
   #session: Session | null = null;
   #phase: TabPhase | null = null;
   #reason = "";
   #code = "";
+  #note = "";
   #stopped: (() => void) | null = null;
   #losses = new Map<number, LossPoint>();
   #tokensBefore = 0;
@@ -69,7 +73,10 @@ export class Peer {
       if (end.code === "not-resumed" && this.#stopped === null && !signal?.aborted) continue;
       const own = end.kind === "failed" || (end.kind === "device-lost" && this.#options.reopen !== undefined);
       const again = end.kind === "offline" || (own && ++failures < FAILURES_MAX);
-      if (end.code === "out-of-memory" || end.kind === "device-lost") this.#memory.lower();
+      if (end.code === "out-of-memory" || end.kind === "device-lost") {
+        this.#memory.lower();
+        this.#keptBase.forget();
+      }
       if (!again || this.#stopped !== null || signal?.aborted) return this.#finish(end);
       // Who asked to leave does not want to be brought back by a lost connection.
       if (this.#session?.facts.leaving) return this.#finish({ ...end, kind: "left" });
@@ -114,7 +121,12 @@ export class Peer {
     const createEngine = (build: StageBuild) => this.#createEngine(build);
     const kernels = () => this.#compute.kernels?.() ?? "";
     const own = { adapter, engine, createEngine, kernels, memoryBytes: this.#memory.bytes };
-    this.#session = new Session({ ...this.#options, ...own, onChange });
+    const onNote = (text: string) => {
+      this.#note = text;
+      onChange();
+    };
+    const kept = { keptBase: this.#keptBase };
+    this.#session = new Session({ ...this.#options, ...own, ...kept, onChange, onNote });
     // The owner's wishes outlive a lost connection, and so does what the peer has seen of the run.
     Object.assign(this.#session.facts, { paused, hidden, seen });
     return await this.#session.ended;
@@ -199,6 +211,7 @@ export class Peer {
       ...(held === null ? {} : { held }),
       ...(facts?.writes === true ? { writes: true } : {}),
       ...(this.#code === "" ? {} : { code: this.#code }),
+      ...(this.#note === "" ? {} : { note: this.#note }),
       losses: [...this.#losses.values()].sort((a, b) => a.step - b.step),
       sample: group?.sample ?? null,
       alone: core === undefined || core.view === null ? [] : heldOnlyBy(core.view, core.id),

@@ -1,10 +1,12 @@
 // What a peer fetches from the coordinator and brings to it over HTTP: the corpus and stages' states. Proves with its ticket who
 // it is; a request that a restarting coordinator cut off is made again. It decides nothing about what is fetched.
-import { PeerBase } from "./base.ts";
+import { type KeptBase, PeerBase } from "./base.ts";
+import { type BaseOptions, BaseTensors } from "./base_tensors.ts";
 import { type CreateEngine, withLora } from "./engine/lora.ts";
 import type { Gate } from "./limits.ts";
 import type { HolderOptions } from "./load.ts";
 import { type Corpus, corpusView, type TokenSource } from "./model/data.ts";
+import { stageLayout } from "./model/layout.ts";
 import { mergeLora } from "./model/lora.ts";
 import { TokenPages } from "./token_pages.ts";
 import type { AnnouncedCorpus, StateFile, Welcome } from "./wire/control.ts";
@@ -34,6 +36,8 @@ export interface RequestsOptions {
   over(): boolean;
   /** Counts bodies, and reads them no faster than allowed. */
   gate?: Gate | undefined;
+  /** Told of what was got round: an address that failed, say. */
+  onNote?(text: string): void;
 }
 
 export class Requests {
@@ -70,6 +74,10 @@ export class Requests {
     return await (this.#options.gate?.read(response) ?? response.arrayBuffer());
   }
 
+  note(text: string): void {
+    this.#options.onNote?.(text);
+  }
+
   async upload(
     job: { cut: number; step: number; stage: number },
     file: { bytes: Uint8Array; hash: string },
@@ -102,7 +110,9 @@ export class Requests {
   }
 }
 
-export interface Sources extends Pick<HolderOptions, "createEngine" | "fetchState" | "prefetch" | "onHeld"> {
+type FromElsewhere = "createEngine" | "fetchState" | "fetchWeights" | "prefetch" | "onHeld";
+
+export interface Sources extends Pick<HolderOptions, FromElsewhere> {
   /** A learner's state, and what its engine will need: fetched while the peer's other stages go on. */
   learn: HolderOptions["fetchState"];
   weightsOf?: WeightsOf;
@@ -112,15 +122,19 @@ export interface Sources extends Pick<HolderOptions, "createEngine" | "fetchStat
 export function sourcesOf(
   requests: Requests,
   spec: ModelSpec,
-  createEngine: CreateEngine,
+  { createEngine, keptBase }: { createEngine: CreateEngine; keptBase?: KeptBase },
 ): Sources {
   const fetchState: HolderOptions["fetchState"] = (step, file) => requests.state(step, file);
-  if (spec.lora === undefined) return { createEngine, fetchState, learn: fetchState };
-  const base = new PeerBase({
+  const access = {
     spec,
-    fetch: (path, init) => requests.fetch(path, init),
-    read: (response) => requests.read(response),
-  });
+    fetch: (path: string, init?: RequestInit) => requests.fetch(path, init),
+    read: (response: Response) => requests.read(response),
+    onNote: (text: string) => requests.note(text),
+  };
+  if (spec.lora === undefined) {
+    return { createEngine, fetchState, learn: fetchState, fetchWeights: weightsFetcher(access) };
+  }
+  const base = new PeerBase(access, keptBase);
   const prefetch = async (stage: StageSpec) => void await base.stage({ spec, stage });
   return {
     ...{ fetchState, prefetch },
@@ -134,6 +148,19 @@ export function sourcesOf(
       const { weights } = await base.stage({ spec, stage });
       return mergeLora(spec, stage, { base: weights, adapters, out: weights });
     },
+  };
+}
+
+/** An address that failed is given up for all stages of the session. */
+function weightsFetcher(access: BaseOptions): NonNullable<HolderOptions["fetchWeights"]> {
+  const { spec } = access;
+  let from: { hash: string; tensors: BaseTensors } | null = null;
+  return async (stage, hash) => {
+    if (from?.hash !== hash) from = { hash, tensors: new BaseTensors({ ...access, hash }) };
+    const { tensors, size } = stageLayout(spec, stage);
+    const weights = new Float32Array(size);
+    await from.tensors.fetch(tensors, weights);
+    return weights;
   };
 }
 

@@ -63,6 +63,7 @@ export class Session {
       back: () => this.#line.back(),
       over: () => this.#over,
       gate: options.gate,
+      onNote: (text) => options.onNote?.(text),
     });
     this.ended = new Promise((resolve) => this.#end = resolve);
     this.#line = new CoordinatorLine({
@@ -205,7 +206,7 @@ export class Session {
     const { createEngine, gate } = this.#options;
     const measured = asLimited(await measurePeer(createEngine, config, spec), gate);
     if (this.#over) return;
-    const sources = this.#sources = sourcesOf(this.#requests, spec, createEngine);
+    const sources = this.#sources = sourcesOf(this.#requests, spec, this.#options);
     this.holder = new Holder({ self: welcome.peer, config, spec, corpus, ...sources });
     this.core = new PeerCore(welcome.peer, config, spec);
     const host = this.#host = this.#openHost(welcome.peer);

@@ -1,4 +1,5 @@
 // What a session is told when it begins, what pages and status lines read of it, and how it ends. Types only.
+import type { KeptBase } from "./base.ts";
 import type { StageBuild, StageEngine } from "./engine/engine.ts";
 import type { Gate } from "./limits.ts";
 import type { RelayingLinkHost } from "./net/host.ts";
@@ -25,6 +26,8 @@ export interface SessionOptions {
   adapter: string;
   engine: string;
   memoryBytes: number;
+  /** Frozen weights that outlive the session; absent: none do. */
+  keptBase?: KeptBase;
   /** Which kernels the engine chose by measuring, in words; told at admission. */
   kernels?(): string;
   /** Where the states of newest snapshots outlive this peer; absent: nowhere. */
@@ -38,6 +41,8 @@ export interface SessionOptions {
   ): RelayingLinkHost;
   /** What its owner allows; absent: everything. */
   gate?: Gate;
+  /** What was got round without harm, for whoever reads logs. */
+  onNote?(text: string): void;
   /** Something that a page shows has changed. */
   onChange(): void;
 }

@@ -11,7 +11,10 @@ const FORMATS = [
   { label: "ONNX", reader: "onnxruntime", format: "onnx", dtype: "f32" },
 ] as const;
 /** Where only adapters were trained, the others hold the merged model. */
-const ADAPTERS = { label: "Adapters", reader: "PEFT", format: "peft", dtype: "f32" } as const;
+const ADAPTERS = [
+  { label: "Adapters", reader: "PEFT", format: "peft", dtype: "f32" },
+  { label: "Adapters, GGUF", reader: "llama.cpp", format: "gguf-lora", dtype: "f32" },
+] as const;
 
 export interface ExportActions {
   exportAs(checkpoint: string, format: string, dtype: string): void;
@@ -26,7 +29,7 @@ export function ExportButtons(
   return (
     <p class="files">
       <span>Take it away:</span>
-      {[...FORMATS, ...(adapters ? [ADAPTERS] : [])].map(({ label, reader, format, dtype }) => (
+      {[...FORMATS, ...(adapters ? ADAPTERS : [])].map(({ label, reader, format, dtype }) => (
         <button
           type="button"
           key={label}

@@ -165,6 +165,11 @@ const actions: AdminActions = {
       `The public link is ${open ? "open" : "closed"}.`,
       () => api.openPublic(open).then(askPeople),
     ),
+  openText: (open) =>
+    void order(
+      open ? "Whoever may join may write text, too." : "Only organizers may write text.",
+      () => api.openText(open).then(askPeople),
+    ),
   download: (checkpoint, file) => void order(`${file} is downloaded.`, () => download(checkpoint, file)),
   exportAs: (checkpoint, format, dtype) =>
     void order(`${checkpoint} is exported.`, () => exportAs(checkpoint, format, dtype)),

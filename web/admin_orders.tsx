@@ -16,6 +16,7 @@ export interface OrderActions {
   invite(what: { seats: number; hours: number; note: string }): void;
   withdraw(id: string): void;
   openPublic(open: boolean): void;
+  openText(open: boolean): void;
   copy(link: string): void;
 }
 
@@ -189,7 +190,21 @@ export function InvitationList({ view, actions }: { view: InvitationsView | null
       <button type="button" onClick={() => actions.openPublic(!view.open)}>
         {view.open ? "Close the public link" : "Open the public link"}
       </button>
+      {view.text !== null && <TextSwitch open={view.text} actions={actions} />}
     </section>
+  );
+}
+
+function TextSwitch({ open, actions }: { open: boolean; actions: OrderActions }) {
+  return (
+    <p>
+      {open
+        ? "Whoever may join may also write text with the model."
+        : "Only organizers may write text with the model."}{" "}
+      <button type="button" onClick={() => actions.openText(!open)}>
+        {open ? "Keep writing text to organizers" : "Let whoever may join write text"}
+      </button>
+    </p>
   );
 }
 

@@ -113,6 +113,11 @@ export class Api {
     await this.#post("/api/public", { open });
   }
 
+  /** Whether whoever may join may write text. */
+  async openText(open: boolean): Promise<void> {
+    await this.#post("/api/public_text", { open });
+  }
+
   /** The whole file; checkpoints are as large as the model, so no timeout applies. */
   async checkpointFile(name: string, file: string): Promise<Blob> {
     const path = `${checkpointPath(name)}/${encodeURIComponent(file)}`;

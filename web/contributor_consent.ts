@@ -68,6 +68,9 @@ function frozenSentence({ base }: Invite): string {
   const from = base.hosts.length === 0
     ? ""
     : ` from ${base.hosts.join(", ")}, where your network address is seen`;
+  if (base.trained) {
+    return ` When the run begins, about ${bytes(base.bytes)} of its first weights are fetched${from}.`;
+  }
   return ` Once, about ${bytes(base.bytes)} of a model that stays as it is are fetched${from}.`;
 }
 

@@ -75,6 +75,11 @@ Deno.test("who fetches a frozen model is told how much, and who sees the address
     takes({ ...frozen, hosts: ["a.example", "b.example"] }),
     /fetched from a.example, b.example, where your network address is seen\.$/,
   );
+  const trained = { ...frozen, hosts: ["a.example"], trained: true };
+  assert.match(
+    takes(trained),
+    / When the run begins, about 2 MB of its first weights are fetched from a.example, /,
+  );
 });
 
 Deno.test("the version of the consent changes with its text", function test() {

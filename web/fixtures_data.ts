@@ -30,6 +30,7 @@ export const config: RunConfig = {
   dropout: 0,
   batch_size: 8,
   gradient_accumulation_steps: 16,
+  micro_batch: "fixed",
   learning_rate: 6e-4,
   min_lr: 6e-5,
   max_iters: 2000,

@@ -9,6 +9,7 @@ const HOUR_MS = 3_600_000;
 
 const invitations: Invitations = {
   open: false,
+  text: false,
   invitations: [
     {
       ...{ id: "i1", note: "row 3", seats: 3, expiresAt: NOW + 5 * HOUR_MS, ended: false },

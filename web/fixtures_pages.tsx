@@ -56,6 +56,7 @@ const adminActions: AdminActions = {
   invite: (what) => pressed(`invite ${JSON.stringify(what)}`)(),
   withdraw: (id) => pressed(`withdraw ${id}`)(),
   openPublic: (open) => pressed(open ? "open" : "close")(),
+  openText: (open) => pressed(open ? "open text" : "close text")(),
   download: (checkpoint, file) => pressed(`download ${checkpoint} ${file}`)(),
   exportAs: (checkpoint, format, dtype) => pressed(`export ${checkpoint} ${format} ${dtype}`)(),
   copy: (link) => pressed(`copy ${link}`)(),

@@ -103,6 +103,11 @@ const LABELS: Partial<Record<Key, Label>> = {
   block_size: { label: "Context, tokens" },
   batch_size: { label: "Sequences per micro-batch" },
   gradient_accumulation_steps: { label: "Micro-batches per step" },
+  micro_batch: {
+    label: "Cut into micro-batches",
+    help:
+      "auto: in the size that suits the computers; a step trains on as many sequences as with the two above.",
+  },
   max_iters: { label: "Steps" },
   learning_rate: { label: "Learning rate" },
   min_peers: { label: "Computers to wait for", help: "Training begins when so many are there." },
@@ -115,7 +120,10 @@ const LABELS: Partial<Record<Key, Label>> = {
   sample_chars: { label: "Length of samples" },
   seed: { label: "Seed" },
   n_stage: { label: "Stages", help: "0: the planner decides." },
-  schedule: { label: "Schedule", help: "2bw is asynchronous: gradients come from weights one step old." },
+  schedule: {
+    label: "Schedule",
+    help: "auto: the fastest by simulation. 2bw is asynchronous: gradients come from weights one step old.",
+  },
   dtype: { label: "Numbers in memory" },
   codec_forward: { label: "Activations on the way" },
   codec_backward: { label: "Gradients on the way" },
@@ -135,8 +143,9 @@ const FOLDED: { title: string; keys: Key[] }[] = [
   {
     title: "Training",
     keys: [
-      ...["batch_size", "gradient_accumulation_steps", "learning_rate", "min_lr", "warmup_iters"] as const,
+      ...["batch_size", "gradient_accumulation_steps", "micro_batch", "learning_rate", "min_lr"] as const,
       ...[
+        "warmup_iters",
         "weight_decay",
         "grad_clip",
         "eval_interval",

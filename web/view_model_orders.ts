@@ -160,6 +160,8 @@ export interface InvitationRow {
 
 export interface InvitationsView {
   open: boolean;
+  /** Whether whoever may join may write text; null: nobody can. */
+  text: boolean | null;
   rows: InvitationRow[];
 }
 
@@ -167,6 +169,7 @@ export function invitationsView(invitations: Invitations | null, now: number): I
   if (invitations === null) return null;
   return {
     open: invitations.open,
+    text: invitations.text ?? null,
     rows: invitations.invitations.map((it) => invitationRow(it, now)).reverse(),
   };
 }

@@ -77,7 +77,8 @@ Deno.test("alerts: a start is no jump, and a short wait no stall", () => {
 
 Deno.test("invitations: the newest first, with who is in and how long it lasts", () => {
   const view = invitationsView(invited.invitations ?? null, invited.now ?? 0)!;
-  assert.equal(view.open, false);
+  assert.deepEqual([view.open, view.text], [false, false]);
+  assert.equal(invitationsView({ open: true, invitations: [] }, 0)!.text, null);
   assert.deepEqual(view.rows.map((row) => [row.title, row.state, row.tone]), [
     ["the substitute teacher (i3)", "0 of 1 computer in, ended", "bad"],
     ["i2", "1 of 1 computer in, ends in 40 min 0 s", "info"],

@@ -69,7 +69,7 @@ export function planView(status: RunStatus, replan: Replan | null): PlanView | n
   if (plan === undefined) return null;
   const over = state === "finished" || state === "failed";
   return {
-    facts: factsOf(plan),
+    facts: factsOf(plan, status.config),
     reasons: plan.reasons,
     changes: [...plan.changes].reverse(),
     standBy: plan.standBy.map(({ sentence }) => sentence),
@@ -80,9 +80,16 @@ export function planView(status: RunStatus, replan: Replan | null): PlanView | n
   };
 }
 
-function factsOf({ schedule, seconds, bubble, spares }: PlanStatus): Fact[] {
+function factsOf(
+  { schedule, seconds, bubble, spares }: PlanStatus,
+  { batch_size, gradient_accumulation_steps }: RunStatus["config"],
+): Fact[] {
   return [
     { label: "Order within a step", value: orderOf(schedule) },
+    {
+      label: "Micro-batches of a step",
+      value: `${count(gradient_accumulation_steps)} of ${plural(batch_size, "sequence")}`,
+    },
     { label: "A step should take", value: step(seconds) },
     { label: "Computers wait", value: bubble === null ? NOT_YET : `${percent(bubble, 1)} of it` },
     { label: "Without a part", value: spares.length === 0 ? "nobody" : spares.join(", ") },

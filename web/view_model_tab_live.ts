@@ -199,9 +199,10 @@ function paceOf(snapshot: TabSnapshot): LiveView["pace"] {
 }
 
 /** Each cause with its remedy. */
-function slowSentences(model: TabModel, { held, phase, writes }: TabSnapshot): string[] {
-  if (phase !== "training") return [];
+function slowSentences(model: TabModel, { held, phase, writes, note }: TabSnapshot): string[] {
   const sentences: string[] = [];
+  if (note !== undefined) sentences.push(`${note[0]?.toUpperCase()}${note.slice(1)}.`);
+  if (phase !== "training") return sentences;
   const share = held ? `${Math.round(held.share * 100)}% of the time` : "";
   if (held?.by === "duty") sentences.push(`Your limit makes this computer rest ${share}.`);
   if (held?.by === "up") sentences.push(`Your upload limit holds this computer back ${share}.`);

@@ -179,6 +179,7 @@ Deno.test("why it is slow is said: limits, a hidden tab, a battery, a busy machi
   assert.match(slow({ held: { by: "up", share: 0.1 } }).join(), /upload limit/);
   assert.match(slow({ held: { by: "down", share: 0.1 } }).join(), /download limit/);
   assert.match(slow({ writes: true }).join(), /helps to write a text/);
+  assert.deepEqual(slow({ note: "the address does not serve" }), ["The address does not serve."]);
   assert.match(slow({}, { pace, hidden: true }).join(), /2\.1 times as long .* in the background/);
   assert.match(slow({}, { pace, onBattery: true }).join(), /battery/);
   assert.match(slow({}, { pace }).join(), /something else keeps this computer busy/);

@@ -1,6 +1,7 @@
 // `shoal coordinator` and `shoal resume`: one run, served until it is done or interrupted.
 // Reads flags and files, starts the coordinator, prints its events; the run itself lives in coordinator/main.ts.
 import { dirname, join, resolve } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import { readConfig } from "../../peer/model/config.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import type { RunConfig } from "../../peer/wire/run.ts";
@@ -36,6 +37,12 @@ export async function newRunOptions(options: VerbOptions): Promise<RunOptions> {
   const given = { ...await fileConfig(options.flags.config), ...options.config };
   const { init_from } = options.flags;
   if (init_from !== undefined) {
+    if (/^https?:/i.test(init_from)) {
+      throw new ShoalError(
+        "usage",
+        `--init_from takes a run of this computer; bring the model in with "shoal import ${init_from} --out DIR"`,
+      );
+    }
     return await runFromWeights(options, await findCheckpoint(resolve(init_from)), given);
   }
   const run = runOptions(options, readConfig(given));
@@ -80,7 +87,10 @@ export async function resumedRunOptions(options: VerbOptions): Promise<RunOption
   }
   const { out_dir } = options.flags;
   const elsewhere = out_dir !== undefined && resolve(out_dir) !== resolve(named);
-  const changed = elsewhere || Object.keys(options.config).length > 0;
+  const kept: Record<string, unknown> = { ...lookAtRunLog(resolve(named))?.run.config };
+  // A key that only says again what is so changes nothing: a text outside the run's folder is named to be readable.
+  const changed = elsewhere ||
+    Object.entries(options.config).some(([key, value]) => !isDeepStrictEqual(value, kept[key]));
   const plan = await planResume(resolve(named), { changed, nowMs: Date.now() });
   const config = readConfig({ ...plan.config, ...options.config });
   const { folder, restore, resumeFrom, note } = plan;

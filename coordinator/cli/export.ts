@@ -3,7 +3,7 @@
 import { basename, join } from "node:path";
 import { factsOf, withMetrics } from "../export/facts.ts";
 import { totalBytes } from "../export/pieces.ts";
-import { type ExportPlan, fileStem, planExport, readFormat } from "../export/plan.ts";
+import { exportedName, type ExportPlan, fileStem, planExport, readFormat } from "../export/plan.ts";
 import { openWeights } from "../export/merged.ts";
 import { writeExport } from "../export/write.ts";
 import { recoveryDir } from "../store/checkpoints.ts";
@@ -77,9 +77,9 @@ async function locate(path: string): Promise<string> {
   return newest ?? await findCheckpoint(path);
 }
 
-async function defaultOut({ format, dtype, kind }: ExportPlan, stem: string): Promise<string> {
+async function defaultOut(plan: ExportPlan, stem: string): Promise<string> {
   await Deno.mkdir(EXPORTS_DIR, { recursive: true });
-  return join(EXPORTS_DIR, kind === "file" ? `${stem}-${dtype}.${format}` : `${stem}-${format}-${dtype}`);
+  return join(EXPORTS_DIR, exportedName(stem, plan));
 }
 
 /** What a person should know before trying the result. */

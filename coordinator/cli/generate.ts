@@ -5,6 +5,7 @@ import { findCheckpoint } from "./checkpoint_path.ts";
 import { generateLive } from "./generate_live.ts";
 import { integerFlag, numberFlag, positional, requiredFlag, type VerbOptions } from "./options.ts";
 import type { TextEnd, TextRequest } from "../http/text_protocol.ts";
+import { STOPS_MAX } from "../http/completions_request.ts";
 import { TextModel } from "./text_model.ts";
 
 /** Enough for a page of text; more is a slip of the keyboard. */
@@ -72,7 +73,11 @@ function windowNote({ promptTokens, tokens }: TextEnd, window: number): string {
 }
 
 function requestOf(options: VerbOptions): TextRequest & { prompt: string } {
-  const { stop } = options.flags;
+  const { stop: last = "" } = options.flags;
+  const stop = (options.repeated?.stop ?? [last]).filter((text) => text !== "");
+  if (stop.length > STOPS_MAX) {
+    throw new ShoalError("usage", `--stop is given ${stop.length} times; use up to ${STOPS_MAX}`);
+  }
   const topP = numberFlag(options, "top_p", { absent: 1, min: 0, max: 1 });
   if (topP === 0) throw new ShoalError("usage", "--top_p is 0; use a number above 0, 1 for no limit");
   return {
@@ -82,6 +87,7 @@ function requestOf(options: VerbOptions): TextRequest & { prompt: string } {
     topK: integerFlag(options, "top_k", { absent: 0, min: 0, max: 1_000_000 }),
     topP,
     seed: integerFlag(options, "seed", { absent: 1337, min: 0, max: 0xffff_ffff }),
-    stop: stop === undefined || stop === "" ? [] : [stop],
+    stop,
+    ...(options.flags.ignore_eos === undefined ? {} : { ignoreEos: true }),
   };
 }

@@ -52,9 +52,10 @@ export async function generateLive(
 
 async function ask(link: string, request: Request): Promise<Response> {
   const { base, token } = placeOf(link);
-  const { prompt, count, temperature, topK, topP, seed, stop } = request;
+  const { prompt, count, temperature, topK, topP, seed, stop, ignoreEos = false } = request;
   const draws = { temperature, top_k: topK, top_p: topP, seed };
-  const wish = { prompt, max_tokens: count, ...draws, ...(stop.length > 0 ? { stop } : {}) };
+  const ends = { ...(stop.length > 0 ? { stop } : {}), ...(ignoreEos ? { ignore_eos: true } : {}) };
+  const wish = { prompt, max_tokens: count, ...draws, ...ends };
   const how = { live: true, stream: true, stream_options: { include_usage: true } };
   let response: Response;
   try {

@@ -44,10 +44,13 @@ const WRITTEN = [
 ];
 
 Deno.test("generate --url: the peers' text comes as it is written, with whose weights it is", async () => {
-  const { heard, data, notes } = await run(events(...WRITTEN, "[DONE]"), { stop: "z" });
+  const { heard, data, notes } = await run(events(...WRITTEN, "[DONE]"), {
+    ...{ stop: "z", ignore_eos: "true" },
+  });
   assert.deepEqual([heard.path, heard.authorization], ["/r/one/v1/completions", "Bearer secret"]);
   assert.deepEqual(heard.body, {
     ...{ prompt: "ab", max_tokens: 3, temperature: 0.8, top_k: 0, top_p: 1, seed: 4, stop: ["z"] },
+    ignore_eos: true,
     ...{ live: true, stream: true, stream_options: { include_usage: true } },
   });
   assert.deepEqual(data, ["ab", "c", "d", "\n"]);

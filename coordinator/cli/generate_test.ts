@@ -4,9 +4,13 @@ import { ShoalError } from "../../peer/wire/errors.ts";
 import { inTempFolder, writeTiny } from "../../test/support/checkpoint.ts";
 import { generate } from "./generate.ts";
 
-async function run(flags: Record<string, string>): Promise<{ data: string[]; notes: string[] }> {
+async function run(
+  flags: Record<string, string>,
+  stop?: string[],
+): Promise<{ data: string[]; notes: string[] }> {
   const data: string[] = [], notes: string[] = [];
-  await generate({ flags, config: {}, positionals: [] }, {
+  const repeated = stop === undefined ? {} : { repeated: { stop } };
+  await generate({ flags, config: {}, positionals: [], ...repeated }, {
     data: (text) => data.push(text),
     note: (text) => notes.push(text),
   });
@@ -31,6 +35,17 @@ Deno.test("generate: streams prompt and text; the same seed writes the same; --j
     assert.ok(seconds >= 0 && again.data.length === 1 && again.notes.length === 0);
     assert.notEqual((await run({ ...flags, seed: "4" })).data.join(""), data.join(""));
     assert.notEqual((await run({ ...flags, top_p: "0.05" })).data.join(""), data.join(""));
+  }));
+
+Deno.test("generate: the first of several stop texts ends it; more than four are refused", () =>
+  inTempFolder(async (folder) => {
+    await writeTiny(folder);
+    const flags = { checkpoint: folder, prompt: "ab", count: "30", seed: "3", json: "true" };
+    const line = async (stop?: string[]) => JSON.parse((await run(flags, stop)).data.join(""));
+    const { text } = await line(), [early, late] = [text.slice(4, 7), text.slice(20, 25)];
+    const stopped = await line([late, early]);
+    assert.deepEqual([stopped.text, stopped.finish_reason], [text.slice(0, text.indexOf(early)), "stop"]);
+    await assert.rejects(run(flags, ["a", "b", "c", "d", "e"]), /--stop is given 5 times; use up to 4/);
   }));
 
 Deno.test("generate: says when the window slides and when a prompt does not fit", () =>

@@ -5,6 +5,7 @@ import { CONFIG_KEYS, isConfigKey, parseConfigValue } from "../../peer/model/con
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import { DUTY_MIN, MEMORY_BYTES_MIN, RATE_BYTES_PER_S_MIN } from "../../peer/wire/limits.ts";
 import { ENGINES, type EngineWish, isEngineWish } from "../../peer/wire/status.ts";
+import { pairsAsFlags } from "./pairs.mjs";
 import { unknownMessage, type Verb, verbs } from "./usage.mjs";
 
 export interface VerbOptions {
@@ -13,6 +14,8 @@ export interface VerbOptions {
   /** Configuration keys given as flags, parsed to their types, not yet judged (readConfig does). */
   config: Readonly<Record<string, unknown>>;
   positionals: readonly string[];
+  /** All texts of each flag that was given, in order: for those that may be given several times. */
+  repeated?: Readonly<Record<string, readonly string[]>>;
 }
 
 export function verbNamed(name: string): Verb {
@@ -22,25 +25,29 @@ export function verbNamed(name: string): Verb {
 }
 
 /**
- * Reads `--flag value` and `--flag=value`; a flag given twice keeps its last value.
+ * Reads `--flag value`, `--flag=value` and, for verbs with configuration keys, `key=value`; a flag given twice keeps its last value.
  * @throws {ShoalError} usage for an unknown flag, a missing value, or a value for a switch.
  */
-export function parseVerb(verb: Verb, args: readonly string[]): VerbOptions {
+export function parseVerb(verb: Verb, given: readonly string[]): VerbOptions {
+  const args = pairsAsFlags(verb, given);
   const known = [...verb.flags.map((flag) => flag.name), ...(verb.config ? CONFIG_KEYS : [])];
   refuseUnknown(args, known);
-  const options: Record<string, { type: "string" | "boolean" }> = {};
-  for (const name of known) options[name] = { type: isSwitch(verb, name) ? "boolean" : "string" };
+  const options: Record<string, { type: "string" | "boolean"; multiple: true }> = {};
+  for (const name of known) {
+    options[name] = { type: isSwitch(verb, name) ? "boolean" : "string", multiple: true };
+  }
   const { values, positionals } = strictly(() =>
     parseArgs({ args: [...args], options, allowPositionals: true })
   );
-  const flags: Record<string, string> = {};
+  const flags: Record<string, string> = {}, repeated: Record<string, string[]> = {};
   const config: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(values)) {
+  for (const [name, all] of Object.entries(values)) {
+    const texts = [all].flat().map(String), value = texts.at(-1)!;
     const isFlag = verb.flags.some((flag) => flag.name === name);
-    if (!isFlag && isConfigKey(name)) config[name] = parseConfigValue(name, String(value));
-    else flags[name] = String(value);
+    if (!isFlag && isConfigKey(name)) config[name] = parseConfigValue(name, value);
+    else [flags[name], repeated[name]] = [value, texts];
   }
-  return { flags, config, positionals };
+  return { flags, config, positionals, repeated };
 }
 
 function refuseUnknown(args: readonly string[], known: readonly string[]): void {

@@ -38,6 +38,23 @@ Deno.test("flags and configuration keys come apart, typed", () => {
   assert.deepEqual({ ...options.config }, { n_layer: 6, tie_word_embeddings: true, learning_rate: 1e-3 });
 });
 
+Deno.test("configuration keys may be written as nanoGPT has them, without dashes, wherever they stand", () => {
+  const args = ["n_layer=6", "--name", "max_iters=3", "--keep", "learning_rate=1e-3", "tabs=0", "--", "a=b"];
+  const { flags, config, positionals } = parseVerb(verbNamed("demo"), args);
+  assert.deepEqual({ ...flags }, { name: "max_iters=3", keep: "true", tabs: "0" });
+  assert.deepEqual({ ...config }, { n_layer: 6, learning_rate: 1e-3 });
+  assert.deepEqual(positionals, ["a=b"]);
+  const resumed = parseVerb(verbNamed("resume"), ["./runs/a=b", "max_iters=9"]);
+  assert.deepEqual([resumed.positionals, { ...resumed.config }], [["./runs/a=b"], { max_iters: 9 }]);
+  assert.match(refusal(() => parseVerb(verbNamed("run"), ["n_layers=4"])), /"--n_layers".*mean "--n_layer"/);
+  assert.deepEqual(parseVerb(verbNamed("corpus"), ["add", "a=b.txt"]).positionals, ["add", "a=b.txt"]);
+});
+
+Deno.test("a flag that is given several times keeps its last value, and all of them", () => {
+  const { flags, repeated } = parseVerb(verbNamed("generate"), ["--stop", "a", "--stop=b", "--seed", "1"]);
+  assert.deepEqual([flags.stop, repeated?.stop, repeated?.seed], ["b", ["a", "b"], ["1"]]);
+});
+
 Deno.test("an unknown flag or key names the nearest known one", () => {
   assert.match(refusal(() => parseVerb(verbNamed("demo"), ["--n_layers=4"])), /--n_layers.*--n_layer"/);
   assert.match(refusal(() => parseVerb(verbNamed("demo"), ["--out-dir=x"])), /did you mean "--out_dir"/);

@@ -41,8 +41,9 @@ export function permissionsFor(verb, args, around) {
     return [...read(around.root, ...flags.folders), "--allow-env"];
   }
   if (verb === "import") {
-    const { from, out } = importPaths(args, around.cwd);
-    return [...read(around.root, ...from, ...out), ...write(...out), "--allow-env"];
+    const { from, out, hosts } = importPaths(args, around.cwd);
+    const asked = hosts.length === 0 ? [] : net(...hosts);
+    return [...read(around.root, ...from, ...out), ...write(...out), ...asked, "--allow-env"];
   }
   if (verb === "corpus") return corpusPermissions(args, around);
   if (verb === "eval") {
@@ -185,12 +186,17 @@ function exportPaths(args, cwd) {
  */
 function importPaths(args, cwd) {
   const named = /** @type {const} */ ({ type: "string" });
-  const options = { out: named, adapter: named };
+  const options = { out: named, adapter: named, model_host: named };
   const { values, positionals } = parseArgs({ args, options, strict: false, allowPositionals: true });
   const folderOf = (/** @type {string} */ path) => path.endsWith(".safetensors") ? dirname(path) : path;
+  // An address is asked instead of read, and what it leads on to only if that was named.
+  const address = /^https?:\/\//i.test(positionals[0] ?? "") ? positionals[0] : undefined;
   return {
+    hosts: address === undefined
+      ? []
+      : [hostOf(address), typeof values.model_host === "string" ? values.model_host : null],
     from: [
-      ...positionals.slice(0, 1).map((path) => folderOf(resolve(cwd, path))),
+      ...positionals.slice(0, address === undefined ? 1 : 0).map((path) => folderOf(resolve(cwd, path))),
       ...(typeof values.adapter === "string" ? [resolve(cwd, values.adapter)] : []),
     ],
     out: typeof values.out === "string" && values.out !== "" ? [resolve(cwd, values.out)] : [],

@@ -8,7 +8,7 @@ import type { ShoalError } from "../../peer/wire/errors.ts";
 import type { View } from "../../peer/wire/run.ts";
 import { checkpointsDir, recoveryDir, stageFileName, writeCheckpoint } from "../store/checkpoints.ts";
 import { RUN_LOG_NAME, RunLog } from "../store/run_log.ts";
-import { newRunOptions } from "./coordinate.ts";
+import { newRunOptions, resumedRunOptions } from "./coordinate.ts";
 import { parseVerb, verbNamed } from "./options.ts";
 import { PEERS_WAIT_MS, planResume, refuseUnfinished } from "./resume_plan.ts";
 
@@ -175,3 +175,15 @@ Deno.test("resume: a service that starts again goes on with its folder's run, an
     assert.match(later.note ?? "", /going on from the checkpoint of step 5/);
   });
 });
+
+Deno.test("resume: a key that says again what the run's log says changes nothing, another value does", () =>
+  inFolder(async (folder) => {
+    writeLog(folder, {});
+    const now = new Date();
+    Deno.utimeSync(join(folder, RUN_LOG_NAME), now, now);
+    const resumed = (...args: string[]) =>
+      resumedRunOptions(parseVerb(verbNamed("resume"), [folder, ...args]));
+    assert.equal((await resumed(`--dataset=${LOGGED.dataset}`, "max_iters=60")).restore, true);
+    await writeState(folder, 4);
+    assert.equal((await resumed("max_iters=61")).restore, false);
+  }));

@@ -1,5 +1,5 @@
 // A worker that assembles the whole model from a snapshot's files and writes a sample on the CPU, beside the coordinator.
-import { createSampler } from "../../peer/engine/sampler.ts";
+import { createSampler, type Sampler } from "../../peer/engine/sampler.ts";
 import { baseSpec, wholeModel } from "../../peer/model/layout.ts";
 import { mergeLora } from "../../peer/model/lora.ts";
 import { decodeSafetensors } from "../../peer/model/safetensors.ts";
@@ -16,6 +16,8 @@ export interface SampleRequest {
   prompt: number[];
   count: number;
   seed: number;
+  /** Tokens of which each ends the text; they are not part of it. */
+  ends: number[];
 }
 
 /** Tokens, or why there are none. */
@@ -24,7 +26,7 @@ export type SampleAnswer = number[] | string;
 /** Lively but mostly words; what nanoGPT's sample script uses. */
 const TEMPERATURE = 0.8;
 
-async function write({ files, spec, runDir, prompt, count, seed }: SampleRequest): Promise<number[]> {
+async function write({ files, spec, runDir, ...wish }: SampleRequest): Promise<number[]> {
   const maps = files.map((bytes) => {
     const decoded = decodeSafetensors(bytes);
     if (!decoded.ok) throw new ShoalError(decoded.code, decoded.reason);
@@ -32,12 +34,24 @@ async function write({ files, spec, runDir, prompt, count, seed }: SampleRequest
   });
   const merged = mergeStates(spec, maps, wholeModel(spec));
   if (!merged.ok) throw new ShoalError(merged.code, merged.reason);
-  const options = { count, temperature: TEMPERATURE, topK: 0, seed };
   const { params } = merged.value;
-  if (spec.lora === undefined) return createSampler(spec, params).generate(prompt, options);
+  if (spec.lora === undefined) return upToEnd(createSampler(spec, params), wish);
   const base = await readBase(runDir, spec);
   const weights = mergeLora(spec, wholeModel(spec), { base, adapters: params, out: base });
-  return createSampler(baseSpec(spec), weights).generate(prompt, options);
+  return upToEnd(createSampler(baseSpec(spec), weights), wish);
+}
+
+/** What follows the end of a text would be another text. */
+function upToEnd(
+  sampler: Sampler,
+  { prompt, count, seed, ends }: Pick<SampleRequest, "prompt" | "count" | "seed" | "ends">,
+): number[] {
+  const tokens: number[] = [];
+  for (const token of sampler.write(prompt, { count, temperature: TEMPERATURE, topK: 0, seed })) {
+    if (ends.includes(token)) break;
+    tokens.push(token);
+  }
+  return tokens;
 }
 
 // Deno types a worker's global like a window's; the worker's own has postMessage(value) alone.

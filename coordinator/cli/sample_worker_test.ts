@@ -1,4 +1,4 @@
-// The worker that writes samples: of adapters it writes with the merged model, and what it cannot do reaches whoever asked.
+// The worker that writes samples: of adapters it writes with the merged model, up to the end of the text, and what it cannot do reaches whoever asked.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { createSampler } from "../../peer/engine/sampler.ts";
@@ -33,10 +33,12 @@ Deno.test("sample worker: a run with adapters is sampled with its base, and with
     const path = await writeAdapted(folder, model);
     const { manifest: { spec }, files } = await readCheckpoint(path);
     const shards = files.filter(({ name }) => name.endsWith(".safetensors")).map(({ bytes }) => bytes);
-    const request = { files: shards, spec, runDir: folder, prompt: [3], count: 12, seed: 5 };
+    const request = { files: shards, spec, runDir: folder, prompt: [3], count: 12, seed: 5, ends: [] };
     const { spec: dense, params } = await readWeights(path);
     const options = { count: 12, temperature: 0.8, topK: 0, seed: 5 };
-    assert.deepEqual(await sampled(request), createSampler(dense, params).generate([3], options));
+    const whole = createSampler(dense, params).generate([3], options), end = whole[4]!;
+    assert.deepEqual(await sampled(request), whole);
+    assert.deepEqual(await sampled({ ...request, ends: [999, end] }), whole.slice(0, whole.indexOf(end)));
     await Deno.remove(join(folder, "base.safetensors"));
     await assert.rejects(sampled(request), /base\.safetensors: there is no such file/);
   }));

@@ -74,6 +74,10 @@ Deno.test("text model: with a tokenizer of its own a text ends at its special to
     assert.equal(end.reason, "stop");
     assert.deepEqual([end.promptTokens, pieces.length], [5, end.tokens]);
     assert.ok(end.tokens < 5000 && !pieces.join("").includes("endoftext"));
+    const count = end.tokens + 3, more = { ...REQUEST, prompt: "the cat", temperature: 20, count };
+    const on = written(model, { ...more, ignoreEos: true });
+    assert.deepEqual(on.end, { reason: "length", promptTokens: 5, tokens: count });
+    assert.ok(on.pieces.join("").startsWith(pieces.join("").replace(/\ufffd+$/, "")));
   }));
 
 Deno.test("text model: what is not of the vocabulary is refused before anything is computed", () =>

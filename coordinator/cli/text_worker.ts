@@ -2,6 +2,7 @@
 // of the last text stays loaded. It listens between tokens, so a text that nobody wants any more ends at once.
 import { ShoalError } from "../../peer/wire/errors.ts";
 import type { FromWriter, ToWriter } from "../http/text_protocol.ts";
+import type { TokenChance } from "../http/token_chances.ts";
 import { TextModel } from "./text_model.ts";
 
 /** Text is told, and messages are heard, at this interval at least: often enough to read along. */
@@ -25,15 +26,16 @@ scope.onmessage = ({ data }) => {
 
 async function write({ id, path, request }: Order): Promise<void> {
   const model = await modelOf(path);
-  const writing = model.write(request);
+  let chances: TokenChance[] = [];
+  const writing = model.write(request, (more) => chances.push(...more));
   let text = "", told = performance.now();
   while (!cancelled.delete(id)) {
     const next = writing.next();
     if (!next.done) text += next.value;
     const now = performance.now();
-    if (text !== "" && (next.done || now - told >= BREATH_MS)) {
-      scope.postMessage({ type: "text", id, text });
-      text = "";
+    if ((text !== "" || chances.length > 0) && (next.done || now - told >= BREATH_MS)) {
+      scope.postMessage({ type: "text", id, text, ...(chances.length > 0 ? { chances } : {}) });
+      [text, chances] = ["", []];
     }
     if (next.done) return scope.postMessage({ type: "end", id, step: model.step, end: next.value });
     if (now - told < BREATH_MS) continue;

@@ -67,6 +67,8 @@ Deno.test("completion: bash offers what a flag or a configuration key may be, af
     [["coordinator", "--codec_forward", "="], ["raw32", "f16s", "i8b64"]],
     [["resume", "--shadows", "=", "f"], ["false"]],
     [["demo", "--tokenizer", "=", "gp"], ["gpt2"]],
+    [["demo", "tokenizer", "=", "gp"], ["gpt2"]],
+    [["run", "dtype", "="], ["f32", "f16"]],
     [["peer", "--engine", "tfjs-we"], ["tfjs-webgpu"]],
     [["export", "--dtype", "=", "q"], ["q8_0"]],
     [["run", "--dtype", "=", "q"], []],
@@ -101,6 +103,9 @@ Deno.test("completion: zsh and fish get every verb too, an unknown shell gets no
     assert.ok(fish?.includes(`-a ${name} -d`));
     for (const flag of flags) assert.ok(fish?.includes(`from ${name}" -l ${flag.name}`));
   }
-  assert.match(fish!, /from demo run coordinator resume import" -l schedule -x -a 'dynamic gpipe .*2bw' -d/);
+  assert.match(
+    fish!,
+    /from demo run coordinator resume import" -l schedule -x -a 'dynamic gpipe .*2bw( auto)?' -d/,
+  );
   assert.equal(completionScript("tcsh"), null);
 });

@@ -3,6 +3,8 @@
 // @ts-check
 import { tools } from "./tools.mjs";
 
+export { editDistance, nearest, unknownMessage } from "./nearest.mjs";
+
 /**
  * @typedef {{ name: string; value: string | null; text: string; choices?: readonly string[] }} FlagHelp value is null for a switch
  * @typedef {{ name: string; summary: string; usage: string; flags: FlagHelp[]; config: boolean; orders?: readonly string[] }} Verb
@@ -32,7 +34,7 @@ const serverFlags = [
   {
     name: "base_url",
     value: "URL",
-    text: "where else peers may fetch the base of adapters: its .safetensors file, or its folder",
+    text: "where else peers may fetch an imported model: its .safetensors file, or its folder",
   },
   {
     name: "public_text",
@@ -59,7 +61,7 @@ export const verbs = [
   {
     name: "demo",
     summary: "train a small model here, with peers of its own, and show the result",
-    usage: "shoal demo [flags] [--<config key>=<value> ...]",
+    usage: "shoal demo [flags] [<config key>=<value> ...]",
     flags: [
       { name: "peers-deno", value: "N", text: "Deno peers to start (2)" },
       { name: "tabs", value: "N", text: "browser tabs to start, headless (1)" },
@@ -75,7 +77,7 @@ export const verbs = [
   {
     name: "run",
     summary: "train here, with your own configuration and text, and end with a checkpoint",
-    usage: "shoal run [--config FILE] [flags] [--<config key>=<value> ...]",
+    usage: "shoal run [--config FILE] [flags] [<config key>=<value> ...]",
     flags: [
       { name: "peers", value: "N", text: "Deno peers to start here (1); others may join by the link" },
       engine,
@@ -90,7 +92,7 @@ export const verbs = [
   {
     name: "coordinator",
     summary: "start a run and print the link that others join with",
-    usage: "shoal coordinator [flags] [--<config key>=<value> ...]",
+    usage: "shoal coordinator [flags] [<config key>=<value> ...]",
     flags: [
       ...serverFlags,
       configFile,
@@ -113,7 +115,7 @@ export const verbs = [
   {
     name: "resume",
     summary: "go on with a run from its newest checkpoint",
-    usage: "shoal resume DIR [flags] [--<config key>=<value> ...]",
+    usage: "shoal resume DIR [flags] [<config key>=<value> ...]",
     flags: [...serverFlags, json, help],
     config: true,
   },
@@ -134,7 +136,7 @@ export const verbs = [
         name: "model_host",
         value: "HOST",
         text:
-          "may fetch a run's frozen model from there, if the run names that address; commas between several (nowhere)",
+          "may fetch a run's imported model from there, if the run names that address; commas between several (nowhere)",
       },
       { name: "duty", value: "PERCENT", text: "share of the time in which it computes, 10 to 100 (100)" },
       { name: "memory", value: "MB", text: "most memory that it offers (what the device allows)" },
@@ -182,7 +184,12 @@ export const verbs = [
         value: "P",
         text: "choose among the likeliest that together have probability P; 1 = among all (1)",
       },
-      { name: "stop", value: "TEXT", text: "end before this text" },
+      { name: "stop", value: "TEXT", text: "end before this text; may be given up to four times" },
+      {
+        name: "ignore_eos",
+        value: null,
+        text: "go on past the token with which the model ends a text",
+      },
       { name: "seed", value: "N", text: "seed of the choices (1337)" },
       json,
       help,
@@ -192,10 +199,11 @@ export const verbs = [
   {
     name: "import",
     summary: "make a run's first checkpoint of a Llama or GPT-2 from Hugging Face's files",
-    usage: "shoal import DIR|model.safetensors --out RUN [flags] [--<config key>=<value> ...]",
+    usage: "shoal import DIR|URL|model.safetensors --out RUN [flags] [<config key>=<value> ...]",
     flags: [
       { name: "out", value: "RUN", text: "the run's folder to make; shoal resume RUN goes on from there" },
       { name: "adapter", value: "DIR", text: "adapters of the model in PEFT's layout, to go on with (none)" },
+      { name: "model_host", value: "HOST", text: "where the model's address may lead on to (nowhere)" },
       json,
       help,
     ],
@@ -270,14 +278,14 @@ export const verbs = [
   {
     name: "export",
     summary: "write a trained model as files that other programs open",
-    usage: "shoal export --checkpoint DIR --format hf|gguf|onnx|peft [flags]",
+    usage: "shoal export --checkpoint DIR --format hf|gguf|onnx|peft|gguf-lora [flags]",
     flags: [
       { name: "checkpoint", value: "DIR", text: "a checkpoint, or a run's folder (its newest checkpoint)" },
       {
         name: "format",
         value: "FORMAT",
-        text: "hf (transformers), gguf (llama.cpp), onnx (onnxruntime), or peft (adapters alone)",
-        choices: ["hf", "gguf", "onnx", "peft"],
+        text: "hf (transformers), gguf (llama.cpp), onnx (onnxruntime); adapters alone: peft or gguf-lora",
+        choices: ["hf", "gguf", "onnx", "peft", "gguf-lora"],
       },
       {
         name: "dtype",
@@ -288,7 +296,7 @@ export const verbs = [
       {
         name: "out",
         value: "PATH",
-        text: "the folder to make, for gguf the file (a new name in runs/exports)",
+        text: "the folder to make, for gguf and gguf-lora the file (a new name in runs/exports)",
       },
       { name: "force", value: null, text: "replace what an earlier export wrote there" },
       { name: "name", value: "TEXT", text: "name of the model (the data set's)" },
@@ -336,61 +344,10 @@ export function verbHelp(verb) {
   const width = Math.max(...verb.flags.map((flag) => left(flag).length));
   const lines = verb.flags.map((flag) => `  ${left(flag).padEnd(width)}  ${flag.text}`);
   const config = verb.config
-    ? ["", "Configuration keys (--n_layer=4, --max_iters=300, ...) are listed in docs/self-hosting.md."]
+    ? [
+      "",
+      "Configuration keys (n_layer=4 max_iters=300 ..., with or without --) are listed in docs/self-hosting.md.",
+    ]
     : [];
   return [`usage: ${verb.usage}`, verb.summary, "", ...lines, ...config].join("\n");
-}
-
-/**
- * The candidate with the fewest edits to `word` (insert, delete, replace, swap of neighbours), or null if none is
- * close enough to be a slip of the keyboard.
- * @param {string} word
- * @param {readonly string[]} candidates
- * @returns {string | null}
- */
-export function nearest(word, candidates) {
-  let best = null;
-  let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
-  for (const candidate of candidates) {
-    const distance = editDistance(word.toLowerCase(), candidate.toLowerCase());
-    if (distance < bestDistance) [best, bestDistance] = [candidate, distance];
-  }
-  return best;
-}
-
-/**
- * Optimal string alignment distance.
- * @param {string} a
- * @param {string} b
- */
-export function editDistance(a, b) {
-  let before = /** @type {number[]} */ ([]);
-  let previous = Array.from({ length: b.length + 1 }, (_, j) => j);
-  for (let i = 1; i <= a.length; i++) {
-    const row = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const same = a[i - 1] === b[j - 1];
-      let cost = Math.min(
-        (previous[j] ?? 0) + 1,
-        (row[j - 1] ?? 0) + 1,
-        (previous[j - 1] ?? 0) + (same ? 0 : 1),
-      );
-      const swapped = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1];
-      if (swapped) cost = Math.min(cost, (before[j - 2] ?? 0) + 1);
-      row.push(cost);
-    }
-    [before, previous] = [previous, row];
-  }
-  return previous[b.length] ?? 0;
-}
-
-/**
- * "unknown flag" and the like, with the nearest known name.
- * @param {string} what
- * @param {string} word
- * @param {readonly string[]} known
- */
-export function unknownMessage(what, word, known) {
-  const close = nearest(word, known);
-  return `unknown ${what} "${word}"${close === null ? "" : `; did you mean "${close}"?`}`;
 }

@@ -100,6 +100,11 @@ Deno.test("an import writes its run's folder alone and reads the model's; neithe
   assert.ok(flags.includes("--allow-read=/r,/w/m/llama,/w/runs/tuned"));
   const adapted = permissionsFor("import", ["m", "--out=o", "--adapter", "a/peft"], around);
   assert.ok(adapted.includes("--allow-read=/r,/w/m,/w/a/peft,/w/o"));
+  const far = ["https://m.example/llama/", "--out=o", "--model_host", "cdn.example"];
+  const asked = permissionsFor("import", far, around);
+  assert.ok(asked.includes("--allow-net=m.example:443,cdn.example"), asked.join(" "));
+  assert.ok(asked.includes("--allow-read=/r,/w/o"), asked.join(" "));
+  assert.ok(!flags.some((flag) => flag.startsWith("--allow-net")));
   const single = permissionsFor("import", ["--out=o", "m/llama/model.safetensors"], around);
   assert.ok(single.includes("--allow-read=/r,/w/m/llama,/w/o"));
   assert.ok(!permissionsFor("import", ["m"], around).some((flag) => flag.startsWith("--allow-write")));

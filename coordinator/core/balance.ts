@@ -11,6 +11,7 @@ import type { Plan, PlanRequest } from "../plan/planner_types.ts";
 import { GAIN_MIN, PAYBACK, type Rebalancing } from "../plan/rebalance.ts";
 import type { Verdict } from "../plan/stragglers.ts";
 import { amendView } from "./amend.ts";
+import { bestSchedule, isFixedOrder } from "./auto_schedule.ts";
 import { createFit, hasRoom } from "./fit.ts";
 import { learnersOf } from "./holders.ts";
 import { startTransfer } from "./learn.ts";
@@ -36,11 +37,12 @@ const STEPS_MEASURED = 5;
 /** Steps of a cut before its links are believed: the first ones open them. */
 const LINKS_SETTLE_STEPS = 3;
 /** Steps whose gain a change may count on at most: peers come and go, and a run of a million steps is no reason for anything. */
-const HORIZON_STEPS = 1_000;
+export const HORIZON_STEPS = 1_000;
 
 /** Somebody came, went or changed: the plan is weighed at one of the next boundaries. */
 export function peersChanged(s: RunCoreState): void {
   s.planning.balancer = { ...s.planning.balancer, pending: true };
+  s.planning.scheduleDue = true;
 }
 
 /** Looks at the plan once per committed step; called between two rounds, all peers of the view ready. */
@@ -52,6 +54,8 @@ export function balance(turn: Turn): void {
   planning.lookedAt = s.committed;
   keepPromise(turn);
   notice(turn);
+  // Nothing moves while an order is followed that other shares would end; who has changed is seen all the same.
+  if (s.config.schedule === "auto" && isSettled(s) && isFixedOrder(s.view!.schedule)) return lookAt(turn);
   if (!isSteady(s)) return;
   const fresh = freshSeconds(s);
   if (fresh === null && !planning.balancer.pending) return;
@@ -90,8 +94,13 @@ function noticeLinks(s: RunCoreState): void {
 
 /** Nobody learns or wants to go, and the order is the planner's own. */
 function isSteady(s: RunCoreState): boolean {
+  return s.view !== null && ["dynamic", "2bw"].includes(s.view.schedule) && isSettled(s);
+}
+
+/** The same whatever the order. */
+export function isSettled(s: RunCoreState): boolean {
   const { view } = s;
-  if (view === null || !["dynamic", "2bw"].includes(view.schedule)) return false;
+  if (view === null) return false;
   if (s.replanDue !== null || s.paused) return false;
   if (s.committed >= s.target || learnersOf(view.stages).replaceAll("/", "") !== "") return false;
   return peersOf(view).every((id) => isStaying(s.peers[id]));
@@ -109,16 +118,21 @@ export function watchAhead(turn: Turn): void {
   const { s } = turn;
   const { planning } = s;
   notice(turn);
-  const fresh = isSteady(s) ? freshSeconds(s) : null;
-  if (fresh !== null) {
-    const { request, plan } = measuredRequest(s);
-    const { balancer, verdicts } = stepSeen(believed(s), fresh, believedSeconds(s, request, plan));
-    planning.balancer = { ...balancer, factors: {} };
-    believe(turn, balancer.factors, verdicts);
-  }
+  if (isSteady(s)) lookAt(turn);
   if (planning.balancer.pending && isSteady(s) && !isCooling(planning.balancer, turn.now)) {
     planning.boundaryDue = true;
   }
+}
+
+/** The newest step's times: who has become slow or quick is believed to be, and that is still to be weighed. */
+function lookAt(turn: Turn): void {
+  const { s } = turn;
+  const fresh = freshSeconds(s);
+  if (fresh === null) return;
+  const { request, plan } = measuredRequest(s);
+  const { balancer, verdicts } = stepSeen(believed(s), fresh, believedSeconds(s, request, plan));
+  s.planning.balancer = { ...balancer, factors: {} };
+  believe(turn, balancer.factors, verdicts);
 }
 
 /** Speeds as they were measured at first: what is believed since stands in the factors. */
@@ -180,6 +194,7 @@ function believedSeconds(s: RunCoreState, request: PlanRequest, plan: Plan): (pe
 
 function believe(turn: Turn, factors: Readonly<Record<string, number>>, verdicts: readonly Verdict[]): void {
   const { s } = turn;
+  s.planning.scheduleDue ||= verdicts.length > 0;
   for (const [id, factor] of Object.entries(factors)) {
     if (s.peers[id] !== undefined) s.peers[id].slowdown = factor;
   }
@@ -212,8 +227,12 @@ function carryOut(turn: Turn, rebalancing: Rebalancing, verdicts: readonly Verdi
   const promised = { what: reason, before: s.planning.stepS ?? now, expected, peer: null };
   if (needsCut(s, plan)) {
     if (!earnsCut(s, rebalancing)) return;
-    const peers = usablePeers(Object.values(s.peers));
-    s.planning.prepared = { key: planKey(s, plannable(peers)), answer: plan, why: reason };
+    const peers = plannable(usablePeers(Object.values(s.peers)).sort((a, b) => a.joinedAt - b.joinedAt));
+    const of = { spec: s.spec, config: s.config, peers };
+    const request = { ...requestOf(of), commitSeconds: commitSeconds(s) };
+    // Everybody stops anyway, so another order may follow for no more than that.
+    const answer = bestSchedule(plan, { ...of, request });
+    s.planning.prepared = { key: planKey(s, peers), answer, why: reason };
     s.replanDue = reason;
     tell(turn, reason);
     return promise(s, promised);

@@ -3,6 +3,7 @@
 import { peersOf } from "../../peer/wire/view.ts";
 import type { Pass, StateSource } from "../../peer/wire/control.ts";
 import { openAhead } from "./ahead.ts";
+import { weighSchedule } from "./auto_upkeep.ts";
 import { balance, watchAhead } from "./balance.ts";
 import { changesDue } from "./changes.ts";
 import { silentHolder } from "./disputes.ts";
@@ -33,6 +34,7 @@ export function afterBoundary(turn: Turn): void {
   if (!finished && s.replanDue === null && changesDue(s)) s.replanDue = "the configuration changes";
   if (!finished && s.replanDue === null && s.tidyDue) s.replanDue = placementDue(turn);
   if (!finished && s.replanDue === null) balance(turn);
+  if (!finished && s.replanDue === null) weighSchedule(turn);
   if (finished && silentHolder(s) !== null) return setPhase(turn, "held");
   const must = finished || s.replanDue !== null;
   if (must && s.snapshots.at(-1)?.step !== s.committed && s.source?.step !== s.committed && s.committed > 0) {

@@ -5,6 +5,7 @@ import { CHANGEABLE_KEYS, type ChangeableKey, type ConfigValues } from "../../pe
 import type { RunConfig } from "../../peer/wire/run.ts";
 import { nextBoundary } from "./ahead.ts";
 import type { RunCoreState } from "./run_state.ts";
+import { resizePeers } from "./sized_peer.ts";
 import { note, type Turn } from "./turn.ts";
 
 /** Changes that a run remembers; more than a person makes in a day. */
@@ -51,9 +52,43 @@ export function beginChanges(turn: Turn): string | null {
   return texts.join(", ");
 }
 
+/** The planner's change of what is nobody else's to say: it counts from the present step on, whose cut is about to begin. */
+export function changeNow(turn: Turn, set: ConfigValues): void {
+  const { s } = turn;
+  const last = s.changes.filter((change) => change.was !== undefined).at(-1);
+  // Another attempt at the same step's cut: its first change is the one that is undone.
+  if (last?.planned && last.step === s.committed) last.set = { ...last.set, ...set };
+  else {
+    const { config } = s;
+    const was = Object.fromEntries(keysOf(set).map((key) => [key, config[key]]));
+    s.changes.push({ step: s.committed, set, was, planned: true });
+    s.changes.sort((a, b) => a.step - b.step);
+  }
+  s.changed = true;
+  adopt(s, { ...s.config, ...set });
+  remember(turn);
+}
+
+/**
+ * The log ends between a change and the cut that was to begin with it: peers compute under the view before it, so it is still to
+ * come. What the planner had decided for that cut is decided anew with the next.
+ */
+export function setAsideChanges(s: RunCoreState): void {
+  const before = s.view?.config;
+  const outlived = s.changes.filter(({ step, set, was }) =>
+    was !== undefined && step === s.committed && keysOf(set).some((key) => before?.[key] !== set[key])
+  );
+  for (const change of outlived.toReversed()) {
+    adopt(s, { ...s.config, ...change.was });
+    delete change.was;
+  }
+  s.changes = s.changes.filter((change) => !(change.planned && outlived.includes(change)));
+}
+
 /** The run goes back to `base` committed steps: what came into force after it is to come again. */
 export function undoChanges(turn: Turn, base: number): void {
   const { s } = turn;
+  s.planning.furthest = Math.max(s.planning.furthest, s.committed);
   const undone = s.changes.filter((change) => change.was !== undefined && change.step > base);
   for (const change of undone.toReversed()) {
     adopt(s, { ...s.config, ...change.was });
@@ -66,6 +101,7 @@ export function undoChanges(turn: Turn, base: number): void {
 export function dropChanges(turn: Turn, base: number): void {
   const { s } = turn;
   undoChanges(turn, base);
+  s.planning.furthest = base;
   s.changes = s.changes.filter((change) => change.was !== undefined);
   if (s.changed) remember(turn);
 }
@@ -73,6 +109,7 @@ export function dropChanges(turn: Turn, base: number): void {
 /** max_iters is the run's target unless it was stopped before. */
 function adopt(s: RunCoreState, config: RunConfig): void {
   if (config.max_iters !== s.config.max_iters) s.target = config.max_iters;
+  resizePeers(s, s.config.batch_size, config.batch_size);
   s.config = config;
 }
 

@@ -140,8 +140,11 @@ function placeSpares(
  * leaves the number open, balance.ts weighs what a new cut would bring.
  */
 export function wantsNewCut({ s }: Turn): boolean {
-  const { spec, config } = s;
-  if (config.schedule === "dynamic" && config.n_stage === 0) return false;
+  const { spec } = s;
+  const open = s.config.schedule === "auto";
+  if ((open || s.config.schedule === "dynamic") && s.config.n_stage === 0) return false;
+  // How many stages there can be does not depend on what is chosen; choosing takes a while.
+  const config = open ? { ...s.config, schedule: "dynamic" as const } : s.config;
   const peers = usablePeers(Object.values(s.peers));
   const now = s.view!.stages.length;
   if (peers.length === 0 || stageCount(config, spec, peers.length) <= now) return false;

@@ -7,6 +7,7 @@ import { withFinestCodecs } from "../plan/planner_codecs.ts";
 import type { EngineSpeed, PeerLink, Plan, PlannerPeer, PlanRequest } from "../plan/planner_types.ts";
 import { roomOf } from "./fit.ts";
 import type { LinkRecord, PeerRecord } from "./run_state.ts";
+import { fixedShareOf } from "./sized_peer.ts";
 
 /** One way between two peers whose link was not measured yet: homes of one country. */
 export const UNKNOWN_LATENCY_S = 0.005;
@@ -18,6 +19,11 @@ export const UNKNOWN_BYTES_PER_S = 10e6;
 const BYTES_PER_S_MIN = 1e4;
 /** A new cut stops everybody: engines are built anew and kernels compiled, beside the transfers. */
 const REBUILD_S = 2;
+/**
+ * What a tab in the background counts for: browsers slow it down at will, and its owner has turned to something else, so it
+ * is likelier to go. Half of the work keeps it useful and makes its departure cheap.
+ */
+export const HIDDEN_SHARE = 0.5;
 /** Shares of F, B and W in a block whose parts were not measured. */
 const EVEN: OpShares = { forward: 1, backward: 1, weightGrad: 1 };
 /** Layouts that the simulator may judge for one plan: with this a small run is planned in milliseconds. */
@@ -40,6 +46,11 @@ export interface RequestOptions {
 /** Milliseconds of F + B + W of one layer and micro-batch that a peer is believed to take; its tab in the foreground. */
 export function blockMsOf({ blockMs, slowdown = 1 }: Pick<PeerRecord, "blockMs" | "slowdown">): number {
   return blockMs * slowdown;
+}
+
+/** Speed that a peer is planned with, in blocks per millisecond. */
+export function weightOf(peer: PeerRecord): number {
+  return (peer.hidden ? HIDDEN_SHARE : 1) / blockMsOf(peer);
 }
 
 /** Peers must be measured, and at most PLANNED_PEERS_MAX. */
@@ -77,9 +88,11 @@ function speedOf(engine: string, peer: PeerRecord): EngineSpeed {
   const { forward, backward, weightGrad } = sumOf(peer.opMs ?? EVEN) > 0 ? peer.opMs ?? EVEN : EVEN;
   const scale = blockMsOf(peer) / 1000 / (forward + backward + weightGrad);
   const coding = peer.codingMs === undefined ? {} : { coding: peer.codingMs / 1000 };
+  const fixedShare = fixedShareOf(peer);
   return {
     ...{ engine, forward: forward * scale, backward: backward * scale, weightGrad: weightGrad * scale },
     ...coding,
+    ...(fixedShare === undefined ? {} : { fixedShare }),
   };
 }
 

@@ -4,39 +4,56 @@
 import type { View } from "../../peer/wire/run.ts";
 import { asksTwoEach, plan as planAnew, PLANNED_PEERS_MAX } from "../plan/planner.ts";
 import { type Pin, withPins } from "../plan/pins.ts";
-import type { Infeasible, Plan } from "../plan/planner_types.ts";
+import type { Infeasible, Plan, PlanRequest } from "../plan/planner_types.ts";
 import { viewOf } from "../plan/planner_view.ts";
+import { bestSchedule } from "./auto_schedule.ts";
 import { type Fit, roomOf } from "./fit.ts";
-import { chooseOptimizers } from "./gpu_optimizer.ts";
-import { blockMsOf, requestOf } from "./plan_request.ts";
+import { withOptimizers } from "./placed_view.ts";
+import { blockMsOf, requestOf, type RequestOptions } from "./plan_request.ts";
 import type { PeerRecord } from "./run_state.ts";
 import type { ViewRequest } from "./view_builder.ts";
 
 export type PlannedView = { view: View; missing: null; plan: Plan } | { view: null; missing: string };
 
 /**
- * Whether the planner decides: the order within a step is its own, and there is a peer for each stage that is asked for, or for
- * each two of them.
+ * Whether the planner decides: the order within a step is its own, or its to choose, and there is a peer for each stage that is
+ * asked for, or for each two of them.
  */
 export function isPlanned({ config, peers }: Pick<ViewRequest, "config" | "peers">): boolean {
   const enough = peers.length >= config.n_stage || asksTwoEach(config, peers.length);
-  return ["dynamic", "2bw"].includes(config.schedule) && enough;
+  return ["dynamic", "2bw", "auto"].includes(config.schedule) && enough;
 }
 
 /** `prepared`: the answer for these very peers, if it was worked out beforehand. */
 export function plannedView(request: ViewRequest, fit: Fit, prepared?: Plan | Infeasible): PlannedView {
   const { gen, baseStep, config } = request;
   const peers = plannable(request.peers);
-  const found = prepared ?? planAnew(requestOf({ ...request, peers }));
-  if (found.kind === "infeasible") return { view: null, missing: found.reason };
-  const pins = pinsOf(peers);
-  const answer = pins.length === 0 ? found : withPins(requestOf({ ...request, peers }), found, pins);
+  const answer = prepared === undefined
+    ? planned({ ...request, peers })
+    : pinned({ ...request, peers }, prepared);
+  if (answer.kind === "infeasible") return { view: null, missing: answer.reason };
   const codecs = { forward: config.codec_forward, backward: config.codec_backward };
   const view = viewOf(answer, { gen, baseStep, codecs });
-  const { stages } = view;
-  if (config.optimizer === "auto") chooseOptimizers(fit, { config, peers }, stages);
   // The planner knows the order within a step; whether steps overlap is the run's to say.
-  return { view: { ...view, stages, schedule: config.schedule }, missing: null, plan: answer };
+  const schedule = config.schedule === "2bw" ? "2bw" : view.schedule;
+  const stages = config.optimizer === "auto"
+    ? withOptimizers(fit, { config, peers }, { schedule, stages: view.stages })
+    : view.stages;
+  return { view: { ...view, stages, schedule }, missing: null, plan: answer };
+}
+
+/** What the planner makes of these peers, their pins and, where the run leaves it open, the schedule included. */
+export function planned(
+  of: RequestOptions,
+  request: PlanRequest = requestOf(of),
+): Plan | Infeasible {
+  return bestSchedule(pinned(of, planAnew(request), request), { ...of, request });
+}
+
+function pinned(of: RequestOptions, found: Plan | Infeasible, request?: PlanRequest): Plan | Infeasible {
+  const pins = pinsOf(of.peers);
+  if (found.kind === "infeasible" || pins.length === 0) return found;
+  return withPins(request ?? requestOf(of), found, pins);
 }
 
 /** What the organizer wants of these peers, whoever came first first. */

@@ -51,6 +51,14 @@ export interface StandByPlan {
   sentence: string;
 }
 
+export interface Prepared {
+  key: string;
+  answer: Plan | Infeasible;
+  why: string;
+  /** Sequences of a micro-batch that the organizer was shown with it. */
+  size?: number;
+}
+
 export interface Planning {
   /** The plan with which the present cut began; null if the planner did not make it. */
   plan: Plan | null;
@@ -63,10 +71,12 @@ export interface Planning {
   hidden: string;
   /** The plan was weighed with links as they were measured under the present cut. */
   linksWeighed: boolean;
+  /** What schedules take may have changed since they were last compared; only where the planner chooses. */
+  scheduleDue: boolean;
   /** Steps overlap, and the next one is not to be opened before the plan was weighed. */
   boundaryDue: boolean;
   /** For the next cut, if the peers are still those. */
-  prepared: { key: string; answer: Plan | Infeasible; why: string } | null;
+  prepared: Prepared | null;
   standBy: StandByPlan[];
   /** What the stand-by plans were made for: they are made anew when it changes. */
   standByFor: string;
@@ -75,6 +85,8 @@ export interface Planning {
   promised: Promised | null;
   /** Newest last. */
   changes: string[];
+  /** Committed steps when the run went back the last time: those before it are done again, as they were done then. */
+  furthest: number;
   /** Seconds of the last committed step. */
   stepS: number | null;
   /** The newest steps; one may have waited for something else. */
@@ -84,15 +96,26 @@ export interface Planning {
 export function noPlanning(): Planning {
   return {
     ...{ plan: null, balancer: createBalancer(), seen: {}, lookedAt: -1, hidden: "" },
-    ...{ linksWeighed: false, boundaryDue: false, prepared: null },
-    ...{ standBy: [], standByFor: "", standByAt: 0, promised: null, changes: [], stepS: null, lastS: [] },
+    ...{ linksWeighed: false, scheduleDue: false, boundaryDue: false, prepared: null },
+    ...{
+      standBy: [],
+      standByFor: "",
+      standByAt: 0,
+      promised: null,
+      changes: [],
+      furthest: 0,
+      stepS: null,
+      lastS: [],
+    },
   };
 }
 
 /** Tells one set of peers from another, as far as the planner is concerned; links change all the time and are not in it. */
 export function planKey(s: Pick<RunCoreState, "config">, peers: readonly PeerRecord[]): string {
   const { n_stage, schedule, gradient_accumulation_steps, batch_size, shadows, recompute } = s.config;
-  const about = [n_stage, schedule, gradient_accumulation_steps, batch_size, shadows, recompute];
+  const { chimera_pairs, codec_forward, codec_backward } = s.config;
+  const size = [n_stage, gradient_accumulation_steps, batch_size];
+  const about = [size, schedule, chimera_pairs, shadows, recompute, codec_forward, codec_backward];
   const each = peers.map((peer) =>
     [peer.id, blockMsOf(peer).toPrecision(3), peer.memoryBytes, peer.hidden, peer.engine, peer.pin].join("/")
   );

@@ -38,10 +38,12 @@ export function predictPipelineMs(s: RunCoreState): number | null {
  * peers that compute; null while times are missing or the view is too large.
  */
 export function predictSteady(s: RunCoreState): { seconds: number; bubble: number } | null {
-  const { view, config } = s;
-  if (view === null || config.gradient_accumulation_steps * view.stages.length * 3 > STEADY_OPS_MAX) {
-    return null;
-  }
+  return s.view === null ? null : steadyOf(s, s.view);
+}
+
+/** The same of any view, of peers of the run; what was measured in a stage counts for the same layers only. */
+export function steadyOf(s: RunCoreState, view: View): { seconds: number; bubble: number } | null {
+  if (s.config.gradient_accumulation_steps * view.stages.length * 3 > STEADY_OPS_MAX) return null;
   const times = timesOf(s, view);
   if (times === null) return null;
   const { peers, stages, costs } = setOut(view, times);
@@ -138,7 +140,9 @@ function bytesPerValue(view: View): Map<string, number> {
 /** As measured in this stage; before that from what the peer's layers took elsewhere. */
 function millisecondsOf(s: RunCoreState, stage: StagePlan, peer: string): OpTimes | null {
   const { ops = [], opMs, codingMs = 0 } = s.peers[peer] ?? {};
-  const times = ops.find((it) => it.stage === stage.index && it.microBatches > 0);
+  const times = isInForce(s, stage)
+    ? ops.find((it) => it.stage === stage.index && it.microBatches > 0)
+    : undefined;
   if (times !== undefined) return { F: times.forwardMs, B: times.backwardMs, W: times.weightGradMs };
   if (opMs === undefined) return null;
   const again = RECOMPUTED[stage.recompute ?? "none"] * (stage.endLayer - stage.firstLayer);
@@ -146,4 +150,11 @@ function millisecondsOf(s: RunCoreState, stage: StagePlan, peer: string): OpTime
   const { forward, backward, weightGrad } = opMs;
   const coding = codingMs * (2 - Number(stage.embed) - Number(stage.head)) / 2;
   return { F: forward * work + coding, B: backward * work + forward * again + coding, W: weightGrad * work };
+}
+
+/** Whether the stage has the layers of the present view's, run in the same way. */
+function isInForce({ view }: RunCoreState, stage: StagePlan): boolean {
+  const now = view?.stages[stage.index];
+  return now !== undefined && now.firstLayer === stage.firstLayer && now.endLayer === stage.endLayer &&
+    (now.recompute ?? "none") === (stage.recompute ?? "none");
 }

@@ -10,6 +10,7 @@ import { commitIfComplete, reportStep, spreadWinners } from "./commit.ts";
 import { fresh } from "./create.ts";
 import { everyStageHeld } from "./holders.ts";
 import { rerouteTransfers } from "./learn.ts";
+import { settleSize } from "./micro_batch.ts";
 import { plannable } from "./planned_view.ts";
 import { preparedFor } from "./planning.ts";
 import { restoreIfNewer, restoreWithout } from "./restore.ts";
@@ -167,7 +168,7 @@ export function startIfPossible(turn: Turn): void {
     const joined = usable.length === 1 ? "1 peer is" : `${usable.length} peers are`;
     return setStatus(turn, "waiting", `${joined} ready, ${needed} needed`);
   }
-  const planned = planOrRefusal(s, usable);
+  const planned = planOrRefusal(turn, usable);
   if (planned.view === null) return setStatus(turn, "waiting", `too little memory: ${planned.missing}`);
   s.gen++;
   Object.assign(s, { started: true, replanDue: null, cutBase: s.committed });
@@ -193,12 +194,14 @@ function pauseMs(barren: number): number {
 /** Why these peers did not suffice, as long as they are the same: it is asked again after every event. Only a memo. */
 const refusals = new WeakMap<RunCoreState, { asked: string; missing: string }>();
 
-function planOrRefusal(s: RunCoreState, peers: PeerRecord[]): Planned {
+function planOrRefusal(turn: Turn, peers: PeerRecord[]): Planned {
+  const { s } = turn;
   const asked = JSON.stringify(
     peers.map(({ id, memoryBytes, blockMs, hidden, engine }) => [id, memoryBytes, blockMs, hidden, engine]),
   );
   const before = refusals.get(s);
   if (before?.asked === asked) return { view: null, missing: before.missing };
+  settleSize(turn, peers);
   const { spec, config } = s;
   const prepared = preparedFor(s, plannable(peers))?.answer;
   const planned = planView({ gen: s.gen + 1, baseStep: s.committed, spec, config, peers, prepared });

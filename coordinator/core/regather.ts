@@ -8,6 +8,7 @@ import { peersOf } from "../../peer/wire/view.ts";
 import { openAhead } from "./ahead.ts";
 import { amendView } from "./amend.ts";
 import { afterBoundary, openRound } from "./boundary.ts";
+import { setAsideChanges } from "./changes.ts";
 import { noteTold, settleReturned } from "./disputes.ts";
 import { everyStageHeld, isHolder, keepsUp } from "./holders.ts";
 import { startTransfer } from "./learn.ts";
@@ -36,6 +37,7 @@ export function restoreState(s: RunCoreState, record: RunRecord): void {
   if (view === null) return;
   // Nothing is known of who applied what until they say so themselves.
   Object.assign(s, { view, phase: "regathering", phaseSince: -1, cutBase: -1 });
+  setAsideChanges(s);
   Object.assign(s, { status: "waiting", reason: `restarted at step ${committed}; waiting for its peers` });
 }
 

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { RunHarness } from "../../test/support/run_harness.ts";
 import { peersOf } from "../../peer/wire/view.ts";
+import type { Plan } from "../plan/planner_types.ts";
 import { planStatus, previewReplan } from "./replan.ts";
 
 /** Sums of 4 million parameters take longer than a pipeline of two. */
@@ -127,6 +128,50 @@ Deno.test("replan: what is known about any one peer's loss is worked out while t
   assert.ok(run.state.view!.stages.every((stage) => stage.replicas.length > 0));
   tick(run);
   assert.ok(told().every(({ peer }) => peer !== "a"), "thought of for a view that is gone");
+});
+
+Deno.test("replan: where steps overlap, plans for a loss and the dry run say what a step takes from commit to commit", () => {
+  const sentences = (schedule: string) => {
+    const config = { ...HEAVY, n_stage: 2, shadows: true, schedule, eval_interval: 1000 };
+    const run = RunHarness.training(["a", "b", "c"], config);
+    for (const peer of Object.values(run.state.peers)) {
+      const third = peer.blockMs / 3;
+      peer.opMs = { forward: third, backward: third, weightGrad: third };
+    }
+    for (let i = 0; i < 4; i++) tick(run);
+    const { standBy } = run.state.planning;
+    assert.deepEqual(standBy.map(({ peer }) => peer).toSorted(), ["a", "b", "c"], schedule);
+    for (const { sentence, amendedSeconds, answer } of standBy) {
+      assert.match(sentence, /^If . left: the others would take over at once, [\d.]+ s per step/);
+      assert.ok(amendedSeconds !== null && answer.kind === "plan");
+    }
+    const lost = standBy.find(({ peer }) => peer === "a")!;
+    return {
+      amended: lost.amendedSeconds!,
+      answer: lost.answer as Plan,
+      after: previewReplan(run.state).after!,
+    };
+  };
+  const [alone, overlapping] = [sentences("dynamic"), sentences("2bw")];
+  // Nobody waits for the pipeline to fill, and the commit is hidden behind the step that is open besides.
+  assert.ok(overlapping.amended < 0.99 * alone.amended, `${overlapping.amended} s, alone ${alone.amended} s`);
+  assert.ok(overlapping.answer.seconds < 0.99 * alone.answer.seconds, `${overlapping.answer.seconds} s`);
+  assert.ok(overlapping.after < 0.99 * alone.after, `${overlapping.after} s, alone ${alone.after} s`);
+  // Two are left, and the one with more layers sets the pace.
+  const layers = overlapping.answer.stages.map(({ firstLayer, endLayer }) => endLayer - firstLayer);
+  const { bubble, seconds } = overlapping.answer;
+  assert.ok(bubble >= 0 && bubble < 0.5 && seconds >= 0.08 * Math.max(...layers), `${bubble}, ${layers}`);
+});
+
+Deno.test("replan: with steps that overlap, too, a departure is answered with the plan that was ready for it", () => {
+  const config = { ...HEAVY, n_stage: 2, shadows: false, schedule: "2bw", eval_interval: 1000 };
+  const run = RunHarness.training(["a", "b", "c"], config);
+  for (let i = 0; i < 4; i++) tick(run);
+  run.gone("b");
+  assert.ok(!peersOf(run.state.view!).includes("b"));
+  assert.equal(run.state.view!.schedule, "2bw");
+  const texts = run.state.events.map((event) => event.text);
+  assert.ok(texts.includes("The layers are cut as planned beforehand for the loss of b."), texts.join("\n"));
 });
 
 Deno.test("replan: a departure that takes a stage along is answered with the plan that was ready for it", () => {

@@ -34,6 +34,7 @@ import { heardFrom, judgeSilence, keepListening } from "./silence.ts";
 import { noTotal, settleRequests, timeOutRequests, wantTotal } from "./totals.ts";
 import { askText, cancelText, recordWriteFailed, recordWriteOpen, recordWrote, stepTexts } from "./texts.ts";
 import { recordTrace } from "./trace.ts";
+import { takeMeasured } from "./sized_peer.ts";
 import { concludeIfWhole, restoreState, returned } from "./regather.ts";
 import { beginAdmission, recordProbed, stepProbes } from "./probes.ts";
 import { planForALoss } from "./replan.ts";
@@ -200,9 +201,8 @@ function hear(turn: Turn, peer: PeerRecord, message: PeerMessage): void {
 }
 
 function admit(turn: Turn, peer: PeerRecord, message: PeerMessage & { type: "measured" }): void {
-  peer.blockMs = Math.max(message.blockMs, 0.01);
+  takeMeasured(peer, message, turn.s.config);
   peer.memoryBytes = message.memoryBytes;
-  if (message.opMs !== undefined) peer.opMs = message.opMs;
   if (message.gpuOptimizer === true) peer.gpuOptimizer = true;
   if (message.kernels !== undefined && message.kernels !== "") peer.kernels = message.kernels;
   const chosen = peer.kernels === undefined ? "" : `; ${peer.kernels}`;
@@ -373,7 +373,7 @@ function tick(turn: Turn): void {
   tickKept(turn);
   planForALoss(turn);
   const age = now - s.phaseSince;
-  if (s.phase === "loading" && s.view !== null && age > loadingMs(s.spec, s.view)) {
+  if (s.phase === "loading" && s.view !== null && age > loadingMs(s.spec, s.view, s.source)) {
     const late = peersOf(s.view).find((peer) => !s.ready.includes(peer));
     if (late !== undefined) {
       evict(turn, late, `not ready after ${Math.round(age / 1000)} s`, { mayReturn: true });

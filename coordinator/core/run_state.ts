@@ -30,6 +30,8 @@ export interface PeerRecord {
   heardAt: number;
   /** Milliseconds of the synthetic block; 0 until measured. A peer without it gets no work. */
   blockMs: number;
+  /** What of it does not grow with a micro-batch's sequences; absent: not measured. All times are for the run's present size. */
+  fixedMs?: number;
   /** What its operations are believed to take over what it measured when it joined; absent = 1. */
   slowdown?: number;
   /** Since when it has had no work for being slow, and how often that was forgotten. */

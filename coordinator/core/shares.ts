@@ -4,7 +4,7 @@
 import type { ReplicaPlan, StagePlan } from "../../peer/wire/run.ts";
 import { holds } from "../../peer/wire/view.ts";
 import type { PeerRecord } from "./run_state.ts";
-import { weightOf } from "./view_builder.ts";
+import { weightOf } from "./plan_request.ts";
 
 /** Shares are dealt out anew only if the stage's last micro-batch is then done this much earlier. */
 const GAIN_LEAST = 0.05;

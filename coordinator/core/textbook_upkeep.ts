@@ -5,10 +5,11 @@ import { isPlaced } from "../../peer/schedule/catalogue.ts";
 import { placedOf } from "../../peer/schedule/placed.ts";
 import type { StagePlan } from "../../peer/wire/run.ts";
 import { createFit } from "./fit.ts";
+import { weightOf } from "./plan_request.ts";
 import type { RunCoreState } from "./run_state.ts";
 import { planTextbook, type Textbook } from "./textbook_view.ts";
 import { note, type Turn } from "./turn.ts";
-import { usablePeers, weightOf } from "./view_builder.ts";
+import { usablePeers } from "./view_builder.ts";
 
 /** Whether peers follow the order of the configured schedule, which other shares would end. */
 export function keepsOrder(s: RunCoreState, stages: StagePlan[]): boolean {
@@ -30,13 +31,14 @@ export function placementDue({ s }: Turn): string | null {
 export function orderLost(turn: Turn): void {
   const { s } = turn;
   s.tidyDue = true;
+  s.planning.scheduleDue = true;
   note(turn, "schedule", `${s.view!.schedule} has lost its order: the dynamic one is followed for now`);
 }
 
-/** A new cut follows another schedule than the configured one: says why. */
+/** A new cut follows another schedule than the configured one: says why. What the planner chose is in its plan's reasons. */
 export function tellFallback(turn: Turn): void {
   const { s } = turn;
-  if (s.view === null || s.view.schedule === s.config.schedule) return;
+  if (s.view === null || [s.view.schedule, "auto"].includes(s.config.schedule)) return;
   note(turn, "schedule", `the ${s.view.schedule} order is followed: ${textbookNow(s).missing}`);
 }
 

@@ -10,7 +10,8 @@ import { SCHEDULE_IDS } from "../../peer/wire/run.ts";
 import { createFit, roomBeside, roomOf } from "./fit.ts";
 import { type PeerRecord, zeroCounters } from "./run_state.ts";
 import { planTextbook, type Textbook } from "./textbook_view.ts";
-import { planView, weightOf } from "./view_builder.ts";
+import { weightOf } from "./plan_request.ts";
+import { planView } from "./view_builder.ts";
 
 const PLACED = SCHEDULE_IDS.filter((id) => isPlaced(id));
 

@@ -5,7 +5,15 @@ import { splitLayers } from "../../peer/model/layout.ts";
 import type { StageRun } from "../../peer/model/stage_memory.ts";
 import { isPlaced } from "../../peer/schedule/catalogue.ts";
 import { inflightCaps } from "../../peer/schedule/windows.ts";
-import type { ModelSpec, ReplicaPlan, RunConfig, StagePlan, StageSpec, View } from "../../peer/wire/run.ts";
+import type {
+  ModelSpec,
+  ReplicaPlan,
+  RunConfig,
+  ScheduleId,
+  StagePlan,
+  StageSpec,
+  View,
+} from "../../peer/wire/run.ts";
 import { splitWithin } from "../plan/partition.ts";
 import type { Infeasible, Plan } from "../plan/planner_types.ts";
 import {
@@ -20,16 +28,11 @@ import {
   type StageDemand,
 } from "./fit.ts";
 import { chooseOptimizers } from "./gpu_optimizer.ts";
-import { blockMsOf } from "./plan_request.ts";
+import { addShadows, type PlacedConfig, placedStages, withOptimizers } from "./placed_view.ts";
+import { weightOf } from "./plan_request.ts";
 import { isPlanned, plannedView } from "./planned_view.ts";
 import type { PeerRecord } from "./run_state.ts";
-import { planTextbook } from "./textbook_view.ts";
 
-/**
- * What a tab in the background counts for: browsers slow it down at will, and its owner has turned to something else, so it
- * is likelier to go. Half of the work keeps it useful and makes its departure cheap.
- */
-const HIDDEN_SHARE = 0.5;
 /** Hop between two stages as a share of a stage's time, until links are measured. */
 const HOP_SHARE = 0.25;
 
@@ -51,11 +54,6 @@ export function usablePeers(peers: PeerRecord[]): PeerRecord[] {
   return peers.filter((peer) => peer.blockMs > 0 && !peer.paused && !peer.leaving);
 }
 
-/** Speed that a peer is planned with, in blocks per millisecond. */
-export function weightOf(peer: PeerRecord): number {
-  return (peer.hidden ? HIDDEN_SHARE : 1) / blockMsOf(peer);
-}
-
 /** A view, with the plan that it follows if the planner made it; or one sentence that says what is missing. */
 export type Planned = { view: View; missing: null; plan?: Plan } | { view: null; missing: string };
 
@@ -66,9 +64,12 @@ export type Planned = { view: View; missing: null; plan?: Plan } | { view: null;
  */
 export function planView(request: ViewRequest): Planned {
   const { spec, config } = request;
-  if (isPlaced(config.schedule)) return planPlaced(request);
+  const { schedule } = config;
+  if (isPlaced(schedule)) return planPlaced(request, { ...config, schedule });
   const fit = createFit(spec, config);
   if (isPlanned(request)) return plannedView(request, fit, request.prepared);
+  // The planner does not place so many stages, so there is nothing to compare.
+  if (schedule === "auto") return planDynamic(request);
   // The first peers hold a stage each, perhaps alone: those in the background come last.
   const peers = request.peers.toSorted((a, b) => Number(a.hidden) - Number(b.hidden));
   const count = (list: PeerRecord[]) => stageCount(config, spec, list.length);
@@ -82,7 +83,7 @@ export function planView(request: ViewRequest): Planned {
       const stages = withReplicas(fit, request, { stages: cut.stages, spare: [...cut.spare, ...out] });
       if (config.shadows) addShadows(stages, peers, fit);
       if (config.optimizer === "auto") chooseOptimizers(fit, request, stages);
-      return { view: viewOf(request, stages), missing: null };
+      return { view: viewOf(request, stages, schedule), missing: null };
     }
     missing ??= plain.stages === null ? plain.missing : null;
     const least = staying.toSorted((a, b) => a.memoryBytes - b.memoryBytes);
@@ -92,14 +93,19 @@ export function planView(request: ViewRequest): Planned {
 }
 
 /** The configured schedule's own placement; where these peers do not allow it, the dynamic order. */
-function planPlaced(request: ViewRequest): Planned {
-  const { spec, config, peers } = request;
+function planPlaced(request: ViewRequest, config: PlacedConfig): Planned {
+  const { spec, peers } = request;
   const fit = createFit(spec, config);
-  const { stages } = planTextbook({ spec, config, peers, fit, speedOf: weightOf });
-  if (stages === null) return planView({ ...request, config: { ...config, schedule: "dynamic" } });
-  if (config.shadows) addShadows(stages, peers, fit);
-  if (config.optimizer === "auto") chooseOptimizers(fit, request, stages);
-  return { view: viewOf(request, stages), missing: null };
+  const { stages } = placedStages({ spec, config, peers, fit });
+  if (stages === null) return planDynamic(request);
+  const { schedule } = config;
+  const auto = config.optimizer === "auto";
+  const chosen = auto ? withOptimizers(fit, { config, peers }, { schedule, stages }) : stages;
+  return { view: viewOf(request, chosen, schedule), missing: null };
+}
+
+function planDynamic(request: ViewRequest): Planned {
+  return planView({ ...request, config: { ...request.config, schedule: "dynamic" } });
 }
 
 /** The model's ends hold a vocabulary each, so the peers with the most memory go there: the roomiest to the head. */
@@ -110,9 +116,9 @@ function roomyEnds(peers: PeerRecord[], count: number): PeerRecord[] {
   return [first, ...rest.slice(0, count - 2), last, ...rest.slice(count - 2)];
 }
 
-function viewOf({ gen, baseStep, config }: ViewRequest, stages: StagePlan[]): View {
+function viewOf({ gen, baseStep, config }: ViewRequest, stages: StagePlan[], schedule: ScheduleId): View {
   return {
-    ...{ gen, cut: gen, baseStep, stages, schedule: config.schedule },
+    ...{ gen, cut: gen, baseStep, stages, schedule },
     ...{ codecForward: config.codec_forward, codecBackward: config.codec_backward },
   };
 }
@@ -234,30 +240,6 @@ function assignPeers(count: number, peers: PeerRecord[], speed: number[]): PeerR
     total[slowest]! += speed[p]!;
   }
   return groups;
-}
-
-/**
- * Gives every stage with a single holder a shadow: the peer that holds the fewest parameters so far, the next stage's
- * holder first among equals; one in the background counts as if it held more, one without room is not asked. Weight-0 holders of
- * the step protocol: they log totals and apply steps.
- */
-function addShadows(stages: StagePlan[], peers: PeerRecord[], fit: Fit): void {
-  const load = new Map(peers.map((peer) => [peer.id, 0]));
-  const share = new Map(peers.map((peer) => [peer.id, peer.hidden ? HIDDEN_SHARE : 1]));
-  const burden = (peer: string) => (load.get(peer)! + 1) / share.get(peer)!;
-  const add = (peer: string, stage: StagePlan) =>
-    load.set(peer, (load.get(peer) ?? 0) + stage.endLayer - stage.firstLayer);
-  for (const stage of stages) for (const { peer } of stage.replicas) add(peer, stage);
-  stages.forEach((stage, s) => {
-    if (stage.replicas.length > 1) return;
-    const next = stages[(s + 1) % stages.length]!.replicas[0]!.peer;
-    const roomy = peers.filter((peer) => hasRoom(fit, stages, { stage, peer })).map((peer) => peer.id);
-    const order = [next, ...roomy].filter((id) => id !== stage.replicas[0]!.peer && roomy.includes(id));
-    const chosen = order.toSorted((a, b) => burden(a) - burden(b))[0];
-    if (chosen === undefined) return;
-    stage.replicas.push({ peer: chosen, microBatches: [] });
-    add(chosen, stage);
-  });
 }
 
 /** Shares in proportion to measured speed by largest remainder, dealt out in turn so that neighbours interleave. */

@@ -23,7 +23,7 @@ export interface GgufAbout {
 }
 
 /** llama.cpp's numbers for what most tensors of a file are. */
-const FILE_TYPE: Readonly<Record<ExportDtype, number>> = { f32: 0, f16: 1, q8_0: 7, bf16: 32 };
+export const FILE_TYPE: Readonly<Record<ExportDtype, number>> = { f32: 0, f16: 1, q8_0: 7, bf16: 32 };
 /** Version of the quantised types' layout. */
 const QUANTIZATION_VERSION = 2;
 
@@ -115,7 +115,8 @@ function tensorDtype(shape: readonly number[], wanted: ExportDtype): ExportDtype
   return wanted === "q8_0" && shape[1]! % Q8_BLOCK !== 0 ? "f16" : wanted;
 }
 
-function ggufName(name: string): string {
+/** llama.cpp's name of a Llama's tensor. */
+export function ggufName(name: string): string {
   const end = END_NAMES[name];
   if (end !== undefined) return end;
   const match = /^model\.layers\.(\d+)\.(.+)$/.exec(name);
@@ -125,7 +126,7 @@ function ggufName(name: string): string {
 }
 
 /** Heads whose rows the file has in another order; 0 for tensors that rotary embeddings do not touch. */
-function rotatedHeads(spec: ModelSpec, name: string): number {
+export function rotatedHeads(spec: ModelSpec, name: string): number {
   if (name.endsWith(".q_proj.weight")) return spec.n_head;
   return name.endsWith(".k_proj.weight") ? spec.n_kv_head : 0;
 }

@@ -41,11 +41,12 @@ export function gpt2Metadata(spec: ModelSpec): Record<string, GgufValue> {
 export function gpt2Tensors(source: WeightSource): StoredTensor[] {
   return hfGpt2Tensors(source.spec).map((tensor) => {
     const shape = tensor.turned ? tensor.shape.toReversed() : tensor.shape;
-    return storedGpt2(source, { ...tensor, name: ggufName(tensor.name), shape, turned: false });
+    return storedGpt2(source, { ...tensor, name: gpt2GgufName(tensor.name), shape, turned: false });
   });
 }
 
-function ggufName(name: string): string {
+/** Its name of a tensor of transformers' GPT-2. */
+export function gpt2GgufName(name: string): string {
   if (name === HEAD_NAME) return "output.weight";
   const match = /^(?:h\.(\d+)\.)?(.+)\.(weight|bias)$/.exec(name.slice(HF_PREFIX.length));
   const inner = NAMES[match?.[2] ?? ""];

@@ -227,6 +227,11 @@ Deno.test("peft: a checkpoint without adapters is refused, and so are types and 
       "usage",
       /has no adapters, which peft is for; export it as hf/,
     );
+    await refused(
+      openWeights(await writeTiny(folder, { step: 8 }), "gguf-lora"),
+      "usage",
+      /has no adapters, which gguf-lora is for; export it as gguf/,
+    );
     using source = await openWeights(await tinyRun(`${folder}/run`), "peft");
     assert.throws(
       () => planOf(source, { format: "peft", dtype: "q8_0" }),

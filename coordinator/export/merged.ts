@@ -15,21 +15,24 @@ import type { ModelSpec } from "../../peer/wire/run.ts";
 import { BaseFile } from "../store/base.ts";
 import { baseFolderOf } from "../store/base_place.ts";
 import type { CheckpointManifest } from "../store/checkpoint_manifest.ts";
-import type { ExportFormat } from "./plan.ts";
+import { ADAPTER_FORMATS, type ExportFormat } from "./plan.ts";
 import { type CheckpointSource, openCheckpoint } from "./source.ts";
 
 /**
  * Opens and verifies a checkpoint's folder and what it needs. Its `spec` is that of the weights that `read` gives: of a run with
- * adapters those of the merged model, for peft the adapters'.
- * @throws {ShoalError} bad-checkpoint naming what is wrong; usage for peft where there are no adapters.
+ * adapters those of the merged model, for formats of adapters these.
+ * @throws {ShoalError} bad-checkpoint naming what is wrong; usage for a format of adapters where there are none.
  */
 export async function openWeights(path: string, format: ExportFormat): Promise<CheckpointSource> {
   const source = await openCheckpoint(path);
   try {
     const { lora } = source.spec;
-    if (format === "peft") {
+    if (ADAPTER_FORMATS.includes(format)) {
       if (lora !== undefined) return source;
-      throw new ShoalError("usage", `checkpoint ${path} has no adapters, which peft is for; export it as hf`);
+      const reason = `has no adapters, which ${format} is for; export it as ${
+        format === "peft" ? "hf" : "gguf"
+      }`;
+      throw new ShoalError("usage", `checkpoint ${path} ${reason}`);
     }
     return lora === undefined ? source : await MergedSource.open(source);
   } catch (error) {

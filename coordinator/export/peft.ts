@@ -13,7 +13,7 @@ import type { WeightSource } from "./source.ts";
 import type { StoredTensor } from "./stored.ts";
 
 /** PEFT's wrapper and the model inside it. */
-const PREFIX = "base_model.model.";
+export const PEFT_PREFIX = "base_model.model.";
 
 /** GPT-2's modules within a layer, and our matrices that they hold, in the order of their rows. */
 export const GPT2_MODULES: readonly { module: string; ours: readonly LoraTarget[] }[] = [
@@ -84,11 +84,12 @@ function fittedModules(spec: ModelSpec): Fitted[] {
 function llamaAdapters(source: WeightSource): StoredTensor[] {
   const { spec } = source;
   return stageLayout(spec, wholeModel(spec)).tensors.map(({ name, shape, size }) => (
-    { name: PREFIX + name, shape, size, read: () => source.read(name) }
+    { name: PEFT_PREFIX + name, shape, size, read: () => source.read(name) }
   ));
 }
 
-function gpt2Adapters(source: WeightSource): StoredTensor[] {
+/** By module, q, k and v as one. */
+export function gpt2Adapters(source: WeightSource): StoredTensor[] {
   const layers = Array.from({ length: source.spec.n_layer }, (_, layer) => layer);
   return layers.flatMap((layer) =>
     fittedModules(source.spec).flatMap((fitted) => fused(source, layer, fitted))
@@ -101,7 +102,7 @@ function fused(source: WeightSource, layer: number, { module, ours, all }: Fitte
   const shapeOf = (name: string) => tensors.find((it) => it.name === name)!.shape as [number, number];
   const own = ours.map((it) => moduleOf(layer, it)), ends = own.map((it) => it + LORA_B);
   const [rank, into] = shapeOf(own[0]! + LORA_A), [out] = shapeOf(own[0]! + LORA_B);
-  const name = `${PREFIX}${HF_PREFIX}h.${layer}.${module}`;
+  const name = `${PEFT_PREFIX}${HF_PREFIX}h.${layer}.${module}`;
   const ranks = rank * own.length, rows = out * all.length;
   const places = ours.map((it) => all.indexOf(it) * out);
   return [

@@ -4,6 +4,7 @@ import { ShoalError } from "../../peer/wire/errors.ts";
 import { DTYPES, type ExportDtype } from "./dtypes.ts";
 import type { ModelFacts } from "./facts.ts";
 import { ggufFile } from "./gguf.ts";
+import { ggufLoraFile } from "./gguf_lora.ts";
 import { configFiles, SHARD_BYTES_DEFAULT, weightFiles } from "./hf.ts";
 import { describeModel, modelCard } from "./model_card.ts";
 import { onnxModel } from "./onnx.ts";
@@ -13,7 +14,7 @@ import type { WeightSource } from "./source.ts";
 import { type TextMarks, textMarks } from "../store/tokenizer_marks.ts";
 import { tokenizerFiles } from "./tokenizer_files.ts";
 
-export const FORMATS = ["hf", "gguf", "onnx", "peft"] as const;
+export const FORMATS = ["hf", "gguf", "onnx", "peft", "gguf-lora"] as const;
 export type ExportFormat = typeof FORMATS[number];
 
 /** What each format's readers take. */
@@ -22,7 +23,14 @@ export const FORMAT_DTYPES: Readonly<Record<ExportFormat, readonly ExportDtype[]
   gguf: ["f32", "f16", "bf16", "q8_0"],
   onnx: ["f32", "f16"],
   peft: ["f32", "f16", "bf16"],
+  "gguf-lora": ["f32", "f16", "bf16"],
 };
+
+/** Formats of the adapters alone; all others hold a whole model. */
+export const ADAPTER_FORMATS: readonly ExportFormat[] = ["peft", "gguf-lora"];
+
+/** Formats that are a single file, which ends in .gguf. */
+export const FILE_FORMATS: readonly ExportFormat[] = ["gguf", "gguf-lora"];
 
 export interface ExportRequest {
   format: ExportFormat;
@@ -70,7 +78,7 @@ export function planExport(source: WeightSource, request: ExportRequest): Export
   const { format, dtype } = readFormat(request.format, request.dtype);
   const files = filesOf(source, request);
   const bytes = files.reduce((sum, { pieces }) => sum + totalBytes(pieces), 0);
-  return { format, dtype, kind: format === "gguf" ? "file" : "folder", files, bytes };
+  return { format, dtype, kind: FILE_FORMATS.includes(format) ? "file" : "folder", files, bytes };
 }
 
 function filesOf(source: WeightSource, request: ExportRequest): ExportFile[] {
@@ -79,7 +87,11 @@ function filesOf(source: WeightSource, request: ExportRequest): ExportFile[] {
     case "gguf": {
       const { license } = facts, tokenizer = request.tokenizer ?? null;
       const about = { name, description: describeModel(facts), license, vocab, tokenizer };
-      return [{ name: `${fileStem(name)}-${dtype}.gguf`, pieces: ggufFile(source, dtype, about) }];
+      return [{ name: exportedName(fileStem(name), request), pieces: ggufFile(source, dtype, about) }];
+    }
+    case "gguf-lora": {
+      const about = { name, description: describeModel(facts), license: facts.license };
+      return [{ name: exportedName(fileStem(name), request), pieces: ggufLoraFile(source, dtype, about) }];
     }
     case "hf":
       return [
@@ -131,6 +143,15 @@ function onnxFiles(
     { name: `onnx/${file}`, pieces: built.model },
     ...(built.external === null ? [] : [{ name: `onnx/${external}`, pieces: built.external }]),
   ];
+}
+
+/** What an export is called, of a folder without an ending. */
+export function exportedName(
+  stem: string,
+  { format, dtype }: Pick<ExportRequest, "format" | "dtype">,
+): string {
+  if (!FILE_FORMATS.includes(format)) return `${stem}-${format}-${dtype}`;
+  return `${stem}-${format === "gguf" ? "" : "lora-"}${dtype}.gguf`;
 }
 
 /** A name as part of a file's name on every system. */

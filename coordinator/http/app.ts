@@ -40,7 +40,7 @@ export interface AppOptions {
   operator: string;
   webRoot: string;
   outDir: string;
-  /** What adapters belong to; absent: the model itself is trained. */
+  /** What adapters belong to, or what a run began with that trains the model itself; absent: it begins from its seed. */
   base?: OpenBase;
   /** With the public token, or another one. */
   joinLink(token?: string): string;
@@ -48,7 +48,7 @@ export interface AppOptions {
   mount?: string;
   /** Writes text with the newest checkpoint; absent: there is no /v1. */
   texts?: TextService;
-  /** Whoever has the join link may write text, too; absent: only the organizer. */
+  /** Whoever has the join link may write text, too, until an organizer says otherwise; absent: only the organizer. */
   publicText?: boolean;
   /** Writes text with the peers of the run as it is; absent: only a checkpoint writes. */
   live?: LiveTexts;
@@ -96,12 +96,17 @@ function addTextRoutes(app: Hono, options: AppOptions): void {
   if (service === undefined) return;
   const authorised = (request: Request) => {
     const role = roleOf(options, request);
-    return role === "admin" || (role === "join" && options.publicText === true);
+    return role === "admin" || (role === "join" && isTextPublic(options));
   };
   addCompletionRoutes(app, {
     ...{ service, authorised, model, owner, checkpoint: () => latestCheckpoint(outDir) },
     ...(live === undefined ? {} : { live }),
   });
+}
+
+/** What was ordered last counts, over restarts too; before, what the run was made with. */
+function isTextPublic({ door, publicText = false }: AppOptions): boolean {
+  return door.invites.text ?? publicText;
 }
 
 function addPeerRoutes(app: Hono, options: AppOptions): void {
@@ -207,7 +212,8 @@ function addAdminRoutes(app: Hono, options: AppOptions): void {
   const { shell, outDir, door } = options;
   const who = (request: Request) => organizerOf(options, request);
   const isAdmin = (request: Request) => roleOf(options, request) === "admin";
-  addInvitationRoutes(app, { shell, door, who, linkOf: options.joinLink });
+  const textPublic = options.texts === undefined ? {} : { textPublic: () => isTextPublic(options) };
+  addInvitationRoutes(app, { ...{ shell, door, who, linkOf: options.joinLink }, ...textPublic });
   addOrderRoutes(app, { shell, door, outDir, who, status: () => status(options, "admin") });
   addBanRoutes(app, { shell, door, who });
   addOrganizerRoutes(app, {
@@ -276,7 +282,7 @@ function invite(options: AppOptions): Invite {
     memoryBytes: typicalBytes({ spec, config }, stages),
     bytesPerStep: Math.round(boundary * 4 * config.gradient_accumulation_steps + shadowBytes),
     version: PROTOCOL_VERSION,
-    ...(options.publicText === true && options.texts !== undefined ? { text: true } : {}),
+    ...(isTextPublic(options) && options.texts !== undefined ? { text: true } : {}),
   };
 }
 

@@ -4,7 +4,7 @@ import type { Context, Hono } from "hono";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import { answerStreamed, answerWhole, type Writers } from "./completions_answer.ts";
 import { problemOf, refusal } from "./completions_problem.ts";
-import { isProblem, readCompletion } from "./completions_request.ts";
+import { isProblem, liveProblem, readCompletion } from "./completions_request.ts";
 import type { TextService } from "./text_service.ts";
 
 /** A prompt longer than this has no window that holds it. */
@@ -68,6 +68,8 @@ async function complete(c: Context, options: CompletionsOptions): Promise<Respon
   if (isProblem(asked)) return refusal(400, asked);
   const live = asked.live || asked.model === liveName(options);
   if (asked.model !== null && asked.model !== options.model && !live) return noModel(asked.model, options);
+  const beyond = live ? liveProblem(asked) : null;
+  if (beyond !== null) return refusal(400, beyond);
   const about = {
     id: `cmpl-${crypto.randomUUID().replaceAll("-", "")}`,
     ...{ object: "text_completion", created: seconds(), model: live ? liveName(options) : options.model },

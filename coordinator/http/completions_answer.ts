@@ -4,6 +4,7 @@ import { ShoalError } from "../../peer/wire/errors.ts";
 import type { Completion } from "./completions_request.ts";
 import { problemOf } from "./completions_problem.ts";
 import type { TextEnd, TextRequest } from "./text_protocol.ts";
+import { logprobsOf, type TokenChance } from "./token_chances.ts";
 
 /** How one text came to its end. */
 export interface TextResult {
@@ -16,7 +17,7 @@ export interface TextResult {
 
 export interface TextOrder {
   request: TextRequest;
-  onText(text: string): void;
+  onText(text: string, chances?: readonly TokenChance[]): void;
   /** Ends the text early; the promise then rejects with the signal's reason. */
   signal: AbortSignal;
   /** It is a further text of a request that has been let in: it waits however many do. */
@@ -46,7 +47,7 @@ interface Writing {
 }
 
 interface Listener {
-  onText(index: number, text: string): void;
+  onText(index: number, text: string, chances?: readonly TokenChance[]): void;
   onEnd(index: number, result: TextResult): void;
 }
 
@@ -59,8 +60,8 @@ function startWriting(writers: Writers, { requests }: Completion, listener: List
   let first: () => void = () => {};
   const heard = new Promise<void>((resolve) => first = resolve);
   const write = async (index: number) => {
-    const onText = (text: string) => {
-      listener.onText(index, text);
+    const onText: TextOrder["onText"] = (text, chances) => {
+      listener.onText(index, text, chances);
       first();
     };
     const order = { request: requests[index]!, signal: gone.signal, patient: index >= writers.lanes };
@@ -95,17 +96,25 @@ async function inLanes<T>(count: number, lanes: number, run: (index: number) => 
 
 /** One JSON object, once all texts are complete. */
 export async function answerWhole(writers: Writers, { asked, about }: Job): Promise<Response> {
-  const texts = asked.requests.map((request) => asked.echo ? echoOf(request.prompt) : "");
+  const texts = asked.requests.map(() => "");
+  const likely = asked.requests.map((): TokenChance[] => []);
+  const logprobs = (index: number) => asked.logprobs === null ? null : logprobsOf(likely[index]!);
   let left = false;
   const writing = startWriting(writers, asked, {
-    onText: (index, text) => texts[index] += text,
+    onText: (index, text, chances = []) => {
+      texts[index] += text;
+      likely[index]!.push(...chances);
+    },
     onEnd: () => {},
   });
   await writing.begun;
   const body = new ReadableStream<Uint8Array<ArrayBuffer>>({
     start(controller) {
       const answered = writing.results.then((results) => {
-        const choices = results.map(({ end }, index) => choiceOf(index, texts[index]!, end.reason));
+        const choices = results.map(({ end }, index) => ({
+          ...choiceOf(index, texts[index]!, end.reason),
+          logprobs: logprobs(index),
+        }));
         return { ...about, ...madeBy(results), choices, usage: usageOf(results, asked.n) };
       }, (error) => ({ error: problemOf(error).error }));
       void answered.then((answer) => {
@@ -139,11 +148,11 @@ export async function answerStreamed(writers: Writers, { asked, about }: Job): P
       writing.abandon();
     },
   });
-  for (const [index, { prompt }] of asked.echo ? asked.requests.entries() : []) {
-    tell({ ...about, choices: [choiceOf(index, echoOf(prompt), null)] });
-  }
   const writing = startWriting(writers, asked, {
-    onText: (index, text) => tell({ ...about, choices: [choiceOf(index, text, null)] }),
+    onText: (index, text, chances = []) => {
+      const logprobs = asked.logprobs === null ? null : logprobsOf(chances);
+      tell({ ...about, choices: [{ ...choiceOf(index, text, null), logprobs }] });
+    },
     onEnd: (index, result) =>
       tell({ ...about, ...madeBy([result]), choices: [choiceOf(index, "", result.end.reason)] }),
   });
@@ -161,11 +170,6 @@ export async function answerStreamed(writers: Writers, { asked, about }: Job): P
 
 function choiceOf(index: number, text: string, finish_reason: TextEnd["reason"] | null) {
   return { text, index, logprobs: null, finish_reason };
-}
-
-/** Tokens as a prompt are not turned into text again: whoever sent them has it. */
-function echoOf(prompt: TextRequest["prompt"]): string {
-  return typeof prompt === "string" ? prompt : "";
 }
 
 /** Tells which weights wrote: texts of one seed are equal only within a step. */

@@ -11,7 +11,8 @@ const PROMPTS_MAX = 8;
 const CHOICES_MAX = 4;
 /** Tokens of all texts of one request together: they wait in line one after the other. */
 const ALL_TOKENS_MAX = 4 * TOKENS_MAX;
-const STOPS_MAX = 4;
+/** Texts that end one; each is looked for in every piece. */
+export const STOPS_MAX = 4;
 const STOP_CHARS_MAX = 1000;
 
 export interface Completion {
@@ -25,8 +26,8 @@ export interface Completion {
   stream: boolean;
   /** With `stream`: a last piece holds the counts. */
   includeUsage: boolean;
-  /** The prompt is part of the text. */
-  echo: boolean;
+  /** Likeliest tokens that are told of each place; null: nothing is. */
+  logprobs: number | null;
 }
 
 /** A refusal in OpenAI's terms. */
@@ -39,7 +40,6 @@ export interface Problem {
 /** Fields that would change the text in ways that this server has not; accepted where they ask for nothing. */
 const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = {
   best_of: [1],
-  logprobs: [0],
   presence_penalty: [0],
   frequency_penalty: [0],
   suffix: [""],
@@ -47,8 +47,11 @@ const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = {
 };
 const KNOWN = [
   ...["model", "prompt", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "stream"],
-  ...["stream_options", "echo", "user", "n", "live"],
+  ...["stream_options", "echo", "user", "n", "live", "ignore_eos", "logprobs"],
 ];
+
+/** OpenAI's own limit of `logprobs`. */
+const LOGPROBS_MAX = 5;
 
 /** @param seed Taken where the request names none. */
 export function readCompletion(body: unknown, seed: number): Completion | Problem {
@@ -59,10 +62,18 @@ export function readCompletion(body: unknown, seed: number): Completion | Proble
   if (isProblem(prompts)) return prompts;
   const stop = readStop(body.stop);
   if (isProblem(stop)) return stop;
+  const flags = readFlags(body);
+  if (isProblem(flags)) return flags;
+  const { echo, ignoreEos, ...about } = flags;
   const number = numbers(body);
+  const logprobs = body.logprobs === undefined || body.logprobs === null
+    ? null
+    : number("logprobs", { absent: 0, min: 0, max: LOGPROBS_MAX, whole: true });
   const options = {
-    stop,
-    count: number("max_tokens", { absent: TOKENS_DEFAULT, min: 1, max: TOKENS_MAX, whole: true }),
+    ...{ stop, ...(ignoreEos ? { ignoreEos } : {}), ...(echo ? { echo } : {}) },
+    ...(logprobs === null ? {} : { logprobs }),
+    // Whoever wants to know how likely a text is has nothing written.
+    count: number("max_tokens", { absent: TOKENS_DEFAULT, min: echo ? 0 : 1, max: TOKENS_MAX, whole: true }),
     temperature: number("temperature", { absent: 1, min: 0, max: 100 }),
     topP: number("top_p", { absent: 1, min: Number.MIN_VALUE, max: 1 }),
     topK: number("top_k", { absent: 0, min: 0, max: 1_000_000, whole: true }),
@@ -70,14 +81,25 @@ export function readCompletion(body: unknown, seed: number): Completion | Proble
   };
   const n = number("n", { absent: 1, min: 1, max: CHOICES_MAX, whole: true });
   if (number.problem !== null) return number.problem;
-  const flags = readFlags(body);
-  if (isProblem(flags)) return flags;
-  if (options.count * n * prompts.length > ALL_TOKENS_MAX) {
-    const texts = n * prompts.length;
-    const use = `${texts} texts may have ${Math.floor(ALL_TOKENS_MAX / texts)} each`;
-    return problem("max_tokens", `max_tokens is ${options.count}; ${use}`);
+  const much = tooMuch(options.count, n * prompts.length);
+  if (much !== null) return much;
+  return { requests: requestsOf(prompts, n, options), n, logprobs, ...about };
+}
+
+function tooMuch(count: number, texts: number): Problem | null {
+  if (count * texts <= ALL_TOKENS_MAX) return null;
+  const use = `${texts} texts may have ${Math.floor(ALL_TOKENS_MAX / texts)} each`;
+  return problem("max_tokens", `max_tokens is ${count}; ${use}`);
+}
+
+/** What the run's peers cannot do, though a checkpoint can; null: nothing. */
+export function liveProblem({ requests, logprobs }: Completion): Problem | null {
+  const by = "the computers of the run";
+  if (logprobs !== null) {
+    return problem("logprobs", `${by} do not tell logprobs; ask the checkpoint, or leave it out`);
   }
-  return { requests: requestsOf(prompts, n, options), n, ...flags };
+  if (requests[0]!.count > 0) return null;
+  return problem("max_tokens", `max_tokens is 0, and ${by} only write; ask for 1 at least`);
 }
 
 /** Two choices of one prompt differ by their seeds alone. */
@@ -170,11 +192,16 @@ function numbers(body: Record<string, unknown>) {
   return read;
 }
 
-function readFlags(body: Record<string, unknown>): Omit<Completion, "requests" | "n"> | Problem {
-  const { model = null, stream = false, echo = false, live = false, stream_options: options = null } = body;
+interface Flags extends Omit<Completion, "requests" | "n" | "logprobs"> {
+  echo: boolean;
+  ignoreEos: boolean;
+}
+
+function readFlags(body: Record<string, unknown>): Flags | Problem {
+  const { model = null, stream, echo, live, ignore_eos, stream_options: options = null } = body;
   if (model !== null && typeof model !== "string") return problem("model", "model is not a name");
-  for (const [name, value] of Object.entries({ stream, echo, live })) {
-    if (value !== null && typeof value !== "boolean") {
+  for (const [name, value] of Object.entries({ stream, echo, live, ignore_eos })) {
+    if (value !== undefined && value !== null && typeof value !== "boolean") {
       return problem(name, `${name} is ${shown(value)}; use true or false`);
     }
   }
@@ -183,7 +210,7 @@ function readFlags(body: Record<string, unknown>): Omit<Completion, "requests" |
     return problem("stream_options", "stream_options is not {include_usage: true or false}");
   }
   const given = { stream: stream === true, echo: echo === true, live: live === true };
-  return { model, ...given, includeUsage: include };
+  return { model, ...given, ignoreEos: ignore_eos === true, includeUsage: include };
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

@@ -2,7 +2,13 @@
 // name the field.
 import assert from "node:assert/strict";
 import fc from "fast-check";
-import { type Completion, isProblem, readCompletion, TOKENS_MAX } from "./completions_request.ts";
+import {
+  type Completion,
+  isProblem,
+  liveProblem,
+  readCompletion,
+  TOKENS_MAX,
+} from "./completions_request.ts";
 
 const SEED = 77;
 
@@ -15,7 +21,7 @@ function accepted(body: unknown): Completion {
 Deno.test("completions: defaults are OpenAI's, and the seed is drawn by the server", () => {
   assert.deepEqual(accepted({ prompt: "a" }), {
     requests: [{ prompt: "a", stop: [], count: 16, temperature: 1, topP: 1, topK: 0, seed: SEED }],
-    ...{ model: null, n: 1, stream: false, echo: false, live: false, includeUsage: false },
+    ...{ model: null, n: 1, logprobs: null, stream: false, live: false, includeUsage: false },
   });
 });
 
@@ -23,11 +29,25 @@ Deno.test("completions: every field arrives", () => {
   const body = {
     ...{ model: "m", prompt: ["a b"], max_tokens: 9, temperature: 0, top_p: 0.5, top_k: 3, seed: 5 },
     ...{ stop: ["x", "y"], stream: true, stream_options: { include_usage: true }, echo: true, user: "u" },
-    live: true,
+    ...{ live: true, ignore_eos: true, logprobs: 2 },
   };
+  const requests = [{
+    ...{
+      prompt: "a b",
+      stop: ["x", "y"],
+      ignoreEos: true,
+      echo: true,
+      logprobs: 2,
+      count: 9,
+      temperature: 0,
+      topP: 0.5,
+      topK: 3,
+      seed: 5,
+    },
+  }];
   assert.deepEqual(accepted(body), {
-    requests: [{ prompt: "a b", stop: ["x", "y"], count: 9, temperature: 0, topP: 0.5, topK: 3, seed: 5 }],
-    ...{ model: "m", n: 1, stream: true, echo: true, live: true, includeUsage: true },
+    requests,
+    ...{ model: "m", n: 1, logprobs: 2, stream: true, live: true, includeUsage: true },
   });
   assert.deepEqual(accepted({ prompt: [1, 2], stop: "z" }).requests[0]!.prompt, [1, 2]);
   assert.deepEqual(accepted({ prompt: [[3]], stop: "z" }).requests[0]!.stop, ["z"]);
@@ -43,12 +63,21 @@ Deno.test("completions: several texts in several ways are that many choices, wit
   assert.equal(accepted({ prompt: most, n: 4, max_tokens: 1024 }).requests.length, 32);
 });
 
+Deno.test("completions: a text is measured without writing, but not by the computers of a run", () => {
+  const measured = accepted({ prompt: "a", echo: true, max_tokens: 0, logprobs: 0 });
+  assert.deepEqual([measured.requests[0]!.count, measured.logprobs], [0, 0]);
+  assert.equal(liveProblem(accepted({ prompt: "a" })), null);
+  assert.equal(liveProblem(measured)?.param, "logprobs");
+  assert.equal(liveProblem(accepted({ prompt: "a", echo: true, max_tokens: 0 }))?.param, "max_tokens");
+});
+
 Deno.test("completions: fields that ask for nothing are no reason to refuse", () => {
   const neutral = {
     ...{ n: 1, best_of: 1, logprobs: null, presence_penalty: 0, frequency_penalty: 0, suffix: null },
     ...{
       logit_bias: {},
       stop: null,
+      ignore_eos: false,
       seed: null,
       stream: null,
       echo: null,
@@ -83,7 +112,9 @@ Deno.test("completions: what does not fit is refused by name, with the value and
     [{ n: 5 }, "n", /n is 5; use an integer from 1 to 4/],
     [{ best_of: 2 }, "best_of", /best_of is 2; this server does not have it, leave it out or use 1/],
     [{ live: 1 }, "live", /true or false/],
-    [{ logprobs: 5 }, "logprobs", /logprobs is 5/],
+    [{ ignore_eos: 1 }, "ignore_eos", /ignore_eos is 1; use true or false/],
+    [{ logprobs: 6 }, "logprobs", /logprobs is 6; use an integer from 0 to 5/],
+    [{ logprobs: true }, "logprobs", /logprobs is true/],
     [{ presence_penalty: 0.5 }, "presence_penalty", /0.5/],
     [{ logit_bias: { "50256": -100 } }, "logit_bias", /leave it out/],
     [{ stream: "yes" }, "stream", /true or false/],

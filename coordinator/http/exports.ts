@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import { factsOf, withMetrics } from "../export/facts.ts";
 import { type Piece, readPieces, totalBytes } from "../export/pieces.ts";
-import { type ExportPlan, fileStem, planExport, readFormat } from "../export/plan.ts";
+import { exportedName, type ExportPlan, fileStem, planExport, readFormat } from "../export/plan.ts";
 import { openWeights } from "../export/merged.ts";
 import type { CheckpointSource } from "../export/source.ts";
 import { tarPieces } from "../export/tar.ts";
@@ -96,10 +96,9 @@ async function planOf(
 }
 
 function download(plan: ExportPlan, stem: string): { file: string; pieces: readonly Piece[] } {
-  const { format, dtype, files } = plan;
-  if (plan.kind === "file") return { file: `${stem}-${dtype}.${format}`, pieces: files[0]!.pieces };
-  const folder = `${stem}-${format}-${dtype}`;
-  return { file: `${folder}.tar`, pieces: tarPieces(folder, files) };
+  const name = exportedName(stem, plan), { files } = plan;
+  if (plan.kind === "file") return { file: name, pieces: files[0]!.pieces };
+  return { file: `${name}.tar`, pieces: tarPieces(name, files) };
 }
 
 /** Reads a piece when the network has taken the one before. `close` is called once, however the stream ends. */

@@ -81,6 +81,12 @@ Deno.test("http: a run with adapters gives them by themselves or merged, and say
     const archive = Buffer.from(await response.arrayBuffer());
     assert.ok(archive.includes(await bytesOf(weights.pieces)), weights.name);
   }
+  const gguf = await ask("gguf-lora?dtype=f16");
+  assert.equal(
+    gguf.headers.get("content-disposition"),
+    `attachment; filename="the-run-${NAME}-lora-f16.gguf"`,
+  );
+  assert.equal(new TextDecoder().decode(await gguf.arrayBuffer()).slice(0, 4), "GGUF");
   await assertProblem(await ask("peft?dtype=q8_0"), 400, "usage");
   const file = () => site.ask(`/api/checkpoints/${NAME}/base.safetensors`, { token: ADMIN });
   const whole = await file();

@@ -88,6 +88,15 @@ Deno.test("hub: whether contributors may write text is a wish for each run, kept
     await site.ask("/api/hub/runs/open/archive", {});
     await site.ask("/api/hub/runs/open/open", {});
     assert.equal((await site.rows()).find(({ id }) => id === "open")?.publicText, true);
+    const { adminLink } = (await site.rows()).find(({ id }) => id === "open")!;
+    const token = new URL(adminLink!).hash.slice(1);
+    assert.equal((await site.ask("/r/open/api/public_text", { open: false }, { token })).status, 200);
+    const shown = async () => (await site.rows()).find(({ id }) => id === "open")?.publicText;
+    assert.equal(await shown(), false);
+    await site.ask("/api/hub/runs/open/archive", {});
+    assert.equal(await shown(), false, "a closed run is shown as it is when it is opened");
+    await site.ask("/api/hub/runs/open/open", {});
+    assert.equal(await shown(), false);
     await refused(
       await site.ask("/api/hub/runs", { name: "x", config: SMALL, publicText: "yes" }),
       400,

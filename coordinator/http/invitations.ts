@@ -17,6 +17,8 @@ export interface InvitationOptions {
   who(request: Request): string | null;
   /** The join link with another token. */
   linkOf(token: string): string;
+  /** Whether whoever may join may write text now; absent: nobody can. */
+  textPublic?(): boolean;
 }
 
 export function addInvitationRoutes(app: Hono, options: InvitationOptions): void {
@@ -40,6 +42,22 @@ export function addInvitationRoutes(app: Hono, options: InvitationOptions): void
     door.invites.setOpen(open);
     const now = open ? "the public link is open" : "the public link is closed: by invitation only";
     options.shell.feed({ type: "noted", text: `${now} (ordered by ${by})` });
+    return c.json(listed(options));
+  });
+  addTextSwitch(app, options);
+}
+
+function addTextSwitch(app: Hono, options: InvitationOptions): void {
+  const { door, shell, who, textPublic } = options;
+  app.post("/api/public_text", async (c) => {
+    const by = who(c.req.raw);
+    if (by === null) return unauthorized();
+    const { open } = await bodyOf(c.req.raw);
+    if (typeof open !== "boolean") return problem(400, "usage", `open is ${shown(open)}; use true or false`);
+    if (textPublic === undefined) return problem(409, "usage", "nobody writes text at this coordinator");
+    door.invites.setText(open);
+    const now = open ? "whoever may join may write text, too" : "only organizers may write text";
+    shell.feed({ type: "noted", text: `${now} (ordered by ${by})` });
     return c.json(listed(options));
   });
 }
@@ -84,8 +102,9 @@ function isWithin(value: unknown, most: number): value is number {
 }
 
 function listed(options: InvitationOptions): Invitations {
-  const { invites } = options.door;
-  return { open: invites.open, invitations: invites.all.map((invite) => statusOf(options, invite)) };
+  const { door: { invites }, textPublic } = options;
+  const text = textPublic === undefined ? {} : { text: textPublic() };
+  return { open: invites.open, ...text, invitations: invites.all.map((invite) => statusOf(options, invite)) };
 }
 
 function statusOf({ door, linkOf, shell }: InvitationOptions, invite: Invitation): InvitationStatus {

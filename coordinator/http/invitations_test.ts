@@ -1,6 +1,8 @@
 // Invitations over HTTP: made, listed, used and withdrawn by the organizer, and by nobody else.
 import assert from "node:assert/strict";
 import { ADMIN, admit, assertProblem, JOIN, openSite, type Site } from "../../test/support/site.ts";
+import type { RunStatus } from "../../peer/wire/status.ts";
+import { TextService } from "./text_service.ts";
 import type { Invitations, InvitationStatus } from "../../peer/wire/invitations.ts";
 
 function post(site: Site, path: string, body: unknown, token = ADMIN): Promise<Response> {
@@ -47,6 +49,27 @@ Deno.test("invitations: with the public link closed its token reads nothing", as
   assert.equal((await list(site)).open, false);
   await post(site, "/api/public", { open: true });
   assert.equal((await site.ask("/api/invite", { token: JOIN })).status, 200);
+});
+
+Deno.test("invitations: whether whoever may join writes text is switched while the run goes on, and who did it is logged", async () => {
+  const texts = new TextService(() => assert.fail("nobody writes"));
+  await using site = await openSite({ texts, publicText: true });
+  const models = async () => (await site.ask("/v1/models", { token: JOIN })).status;
+  const told = async () => (await (await site.ask("/api/invite", { token: JOIN })).json()).text;
+  assert.deepEqual([(await list(site)).text, await models(), await told()], [true, 200, true]);
+  const closed = await post(site, "/api/public_text", { open: false });
+  assert.deepEqual(await closed.json(), { open: true, text: false, invitations: [] });
+  assert.deepEqual([await models(), await told()], [401, undefined]);
+  const { events }: RunStatus = await (await site.ask("/api/status", { token: ADMIN })).json();
+  const logged = "only organizers may write text (ordered by the organizer)";
+  assert.ok(events.some(({ text }) => text === logged));
+  await post(site, "/api/public_text", { open: true });
+  assert.equal(await models(), 200);
+  await assertProblem(await post(site, "/api/public_text", { open: 1 }), 400, "usage");
+  await assertProblem(await post(site, "/api/public_text", { open: false }, JOIN), 401, "bad-token");
+  assert.equal(site.door.invites.text, true);
+  await using without = await openSite();
+  await assertProblem(await post(without, "/api/public_text", { open: true }), 409, "usage");
 });
 
 Deno.test("invitations: the join token makes none, and nonsense is named", async () => {

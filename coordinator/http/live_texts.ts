@@ -58,15 +58,15 @@ export class LiveTexts implements LiveWriters {
     const most = patient ? TEXTS_MAX : ADMITTED_MAX;
     if (this.#entries.size >= most) throw new BusyError(RETRY_SECONDS, this.#entries.size);
     signal.throwIfAborted();
-    const { prompt: given, stop, ...draws } = request;
+    const { prompt: given, count, temperature, topK, topP, seed } = request;
     const tokens = this.#tokensOf(given);
     const id = this.#nextId++;
     return await new Promise((resolve, reject) => {
-      const pieces = new TextPieces(this.#tokenizerOfRun(), tokens, stop);
+      const pieces = new TextPieces(this.#tokenizerOfRun(), tokens, request);
       this.#entries.set(id, { pieces, steps: [], restarts: 0, onText, resolve, reject });
       signal.addEventListener("abort", () => this.#abandon(id, signal.reason), { once: true });
       const prompt = tokens.slice(-this.#shell.core.state.spec.block_size);
-      this.#shell.feed({ type: "text", id, wish: { prompt, ...draws } });
+      this.#shell.feed({ type: "text", id, wish: { prompt, count, temperature, topK, topP, seed } });
     });
   }
 
@@ -102,6 +102,8 @@ export class LiveTexts implements LiveWriters {
     if (entry === undefined) return;
     switch (told.what) {
       case "begun":
+        // Only now is it sure that there will be a text.
+        if (entry.steps.length === 0 && entry.pieces.opening !== "") entry.onText(entry.pieces.opening);
         entry.restarts = told.restarts;
         if (entry.steps.at(-1) !== told.step) entry.steps.push(told.step);
         return;

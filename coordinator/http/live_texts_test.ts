@@ -2,11 +2,13 @@
 // with real peers it is test/e2e/live_text_test.ts.
 import assert from "node:assert/strict";
 import { ADMIN, openSite } from "../../test/support/site.ts";
+import { byteLevelTokenizerJson } from "../../test/support/llama.ts";
 import type { RunEvent } from "../core/run_state.ts";
 import type { TextTold, TextWish } from "../core/text_state.ts";
 import { specOf } from "../../peer/model/layout.ts";
 import { readConfig } from "../../peer/model/config.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
+import { addedTokensOf } from "../store/tokenizer_marks.ts";
 import { LiveTexts, type TextShell } from "./live_texts.ts";
 import type { TextRequest } from "./text_protocol.ts";
 import { BusyError, TextService } from "./text_service.ts";
@@ -17,7 +19,7 @@ class Core implements TextShell {
   readonly fed: RunEvent[] = [];
   onText: (id: number, told: TextTold) => void = () => {};
   readonly core = { state: { view: null, status: "training" as const, spec: specOf(CONFIG, 3) } };
-  readonly options = { corpus: { vocab: ["a", "b", "c"] } };
+  readonly options: TextShell["options"] = { corpus: { vocab: ["a", "b", "c"] } };
   feed(event: Parameters<TextShell["feed"]>[0]): void {
     this.fed.push(event as RunEvent);
   }
@@ -65,6 +67,18 @@ Deno.test("live texts: a prompt goes as tokens, what comes is text, and the end 
   assert.deepEqual(text.texts, ["a", "b", "c"]);
 });
 
+Deno.test("live texts: an echo comes once, when it is sure that there will be a text", async () => {
+  const { core, ask } = setUp();
+  const text = ask({ prompt: [2, 0], echo: true });
+  assert.deepEqual(text.texts, []);
+  core.onText(1, { what: "begun", step: 3, restarts: 0 });
+  core.onText(1, { what: "begun", step: 4, restarts: 1 });
+  core.tokens(1, 1);
+  core.onText(1, { what: "end" });
+  assert.equal((await text.done).end.tokens, 1);
+  assert.deepEqual(text.texts, ["ca", "b"]);
+});
+
 Deno.test("live texts: a stop text ends it, and the peers are told", async () => {
   const { core, ask } = setUp();
   const text = ask({ prompt: [1], stop: ["ca"] });
@@ -74,6 +88,20 @@ Deno.test("live texts: a stop text ends it, and the peers are told", async () =>
   const { end } = await text.done;
   assert.deepEqual([end, text.texts.join("")], [{ reason: "stop", promptTokens: 1, tokens: 4 }, "bc"]);
   assert.deepEqual(core.fed.at(-1), { type: "text-cancel", id: 1 });
+});
+
+Deno.test("live texts: the token that ends a text ends it, unless the reader wants it to go on", async () => {
+  const { core, ask } = setUp();
+  const tokenizer = byteLevelTokenizerJson(["t h", "th e"]), end = addedTokensOf(tokenizer)[0]!.id;
+  core.options.corpus.vocab = Array.from({ length: end + 1 }, (_, i) => `<${i}>`);
+  core.options.corpus.tokenizer = JSON.stringify(tokenizer);
+  const [first, second] = [ask({ prompt: [1] }), ask({ prompt: [1], ignoreEos: true })];
+  assert.ok(core.wishes().every((wish) => !("ignoreEos" in wish)), "the peers know nothing of it");
+  for (const id of [1, 2]) core.tokens(id, 257, end, 257);
+  core.onText(2, { what: "end" });
+  const [{ end: stopped }, { end: whole }] = [await first.done, await second.done];
+  assert.deepEqual([stopped.reason, stopped.tokens, first.texts.join("")], ["stop", 2, "the"]);
+  assert.deepEqual([whole.reason, whole.tokens, second.texts.join("")], ["length", 3, "thethe"]);
 });
 
 Deno.test("live texts: whoever goes away ends theirs alone, and closing ends all", async () => {

@@ -99,7 +99,7 @@ function pin(
   if (stage !== null && !(isStep(stage) && stage >= 1 && stage <= spec.n_layer)) {
     return problem(400, "usage", `stage is ${shown(stage)}; use a number from 1 to ${spec.n_layer}, or null`);
   }
-  if (!["dynamic", "2bw"].includes(config.schedule)) {
+  if (!["dynamic", "2bw", "auto"].includes(config.schedule)) {
     return problem(
       409,
       "usage",

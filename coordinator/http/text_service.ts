@@ -121,7 +121,7 @@ export class TextService {
     if (message.id !== this.#now?.id) return;
     switch (message.type) {
       case "text":
-        return this.#now.signal.aborted ? undefined : this.#now.onText(message.text);
+        return this.#now.signal.aborted ? undefined : this.#now.onText(message.text, message.chances);
       case "end":
         this.#textMs += (performance.now() - this.#begunAt - this.#textMs) / 4;
         return this.#finish((entry) => entry.resolve({ step: message.step, end: message.end }));

@@ -142,6 +142,9 @@ export class Slot {
     const { run } = this;
     this.run = null;
     this.#dismissed ||= run !== null;
+    // Its organizers may have said otherwise meanwhile; lists show it while it is closed, too.
+    const publicText = run?.isTextPublic() ?? this.card.publicText;
+    if (publicText !== this.card.publicText) this.keep({ publicText });
     await run?.close(reason);
     this.look();
   }
@@ -174,7 +177,8 @@ export class Slot {
     const status = run?.shell.status() ?? null;
     const spec = run?.shell.core.state.spec ?? known?.spec;
     return {
-      ...{ id, name, operator, place, busy, listed, publicText, createdAt },
+      ...{ id, name, operator, place, busy, listed, createdAt },
+      publicText: run?.isTextPublic() ?? publicText,
       state: status?.state ?? null,
       reason: status?.reason ?? this.#why(),
       step: status?.step ?? known?.committed ?? 0,

@@ -1,7 +1,14 @@
 // A new run's first checkpoint out of another run's newest one: the same weights, step 0, fresh moments. It lies in the new
 // run's own folder, so that the run goes on from it after any restart, whatever becomes of the other run. Where the new run trains
 // adapters, the other's weights become their base; where the other trained some and this one does not, they are merged.
-import { baseSpec, findTensor, specOf, stageLayout, wholeModel } from "../../peer/model/layout.ts";
+import {
+  baseSpec,
+  findTensor,
+  specOf,
+  stageLayout,
+  type TensorLayout,
+  wholeModel,
+} from "../../peer/model/layout.ts";
 import {
   blankState,
   decodeState,
@@ -13,8 +20,10 @@ import { ShoalError } from "../../peer/wire/errors.ts";
 import type { LoraSpec, ModelSpec, RunConfig, StageSpec } from "../../peer/wire/run.ts";
 import { copyBase, writeBase } from "../store/base.ts";
 import { baseFolderOf } from "../store/base_place.ts";
+import { readSource, SOURCE_NAME, type SourcePlace } from "../store/base_source.ts";
 import {
   type Checkpoint,
+  type NamedBytes,
   readCheckpoint,
   readTokenizer,
   stageFileName,
@@ -54,28 +63,56 @@ export async function takeWeights(from: string, runDir: string, asked: RunConfig
   ));
   const manifest = { config, spec, vocab, stages, valLoss: null, dataCursor: 0, seed: config.seed };
   const tokenizer = await readTokenizer(from, source.manifest);
-  const content = withTokenizer({ step: 0, files, manifest }, tokenizer ?? undefined);
+  const content = withTokenizer(
+    { step: 0, files: [...files, ...(spec.lora === undefined ? whereFrom(source) : [])], manifest },
+    tokenizer ?? undefined,
+  );
   return { checkpoint: await writeCheckpoint(runDir, content), config };
+}
+
+/** Weights that were imported and not trained since lie elsewhere, too, as they did. */
+function whereFrom({ manifest, files }: Checkpoint): NamedBytes[] {
+  const same = manifest.step === 0 && manifest.spec.lora === undefined;
+  return same ? files.filter(({ name }) => name === SOURCE_NAME) : [];
+}
+
+/** The same for a base that is written of them. @throws {ShoalError} bad-checkpoint */
+function placesFrom(checkpoint: Checkpoint) {
+  const hashes = new Map<string, string>(), places = new Map<string, SourcePlace>();
+  const [file] = whereFrom(checkpoint);
+  if (file === undefined) return { hashes };
+  const read = readSource(new TextDecoder().decode(file.bytes));
+  if (!read.ok) {
+    throw new ShoalError(read.code, `checkpoint ${checkpoint.path}: ${SOURCE_NAME}: ${read.reason}`);
+  }
+  const { files, tensors } = read.value;
+  for (const { name, sha256, ...place } of tensors) {
+    hashes.set(name, sha256);
+    places.set(name, place);
+  }
+  return { hashes, source: { files, place: ({ name }: TensorLayout) => places.get(name) ?? null } };
 }
 
 /** Adapters of the same base go on beside a copy of it; others begin beside the other run's weights. */
 async function withBase(
-  { path, manifest }: Checkpoint,
+  checkpoint: Checkpoint,
   runDir: string,
   { asked, wanted }: { asked: RunConfig; wanted: ModelSpec },
 ): Promise<RunConfig> {
   if (wanted.lora === undefined) return { ...asked, lora_base: "" };
+  const { path, manifest } = checkpoint;
   const { lora: had } = manifest.spec;
   if (had?.base !== undefined && sameAdapters(had, wanted.lora)) {
     await copyBase(await baseFolderOf(path), runDir);
     return { ...asked, lora_base: had.base };
   }
   const { params } = await readWeights(path);
+  const { hashes, ...from } = placesFrom(checkpoint);
   const lora_base = await writeBase(runDir, {
-    spec: wanted,
-    read: ({ offset, size }, into) => {
+    ...{ spec: wanted, ...from },
+    read: ({ name, offset, size }, into) => {
       into.set(params.subarray(offset, offset + size));
-      return Promise.resolve(null);
+      return Promise.resolve(hashes.get(name) ?? null);
     },
   });
   return { ...asked, lora_base };

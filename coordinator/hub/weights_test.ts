@@ -7,7 +7,10 @@ import { baseSpec, stageLayout, wholeModel } from "../../peer/model/layout.ts";
 import { mergeLora } from "../../peer/model/lora.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import { inTempFolder, writeTiny } from "../../test/support/checkpoint.ts";
-import { BASE_NAME, readBase } from "../store/base.ts";
+import { charTokenizerJson, drawLlama, TINY_LLAMA, writeLlama } from "../../test/support/llama.ts";
+import { importModel } from "../import/import_model.ts";
+import { BASE_NAME, BaseFile, readBase } from "../store/base.ts";
+import { SOURCE_NAME } from "../store/base_source.ts";
 import { readCheckpoint, readManifest, stageStateOf } from "../store/checkpoints.ts";
 import { exists } from "../store/exists.ts";
 import { readWeights } from "../store/weights.ts";
@@ -39,6 +42,26 @@ async function adapted(root: string) {
   const moved = await writeTiny(run!, { config: { ...taken.config } });
   return { whole: checkpoint, run: run!, taken, moved };
 }
+
+Deno.test("weights: what was imported and not trained since lies elsewhere as it did, also as a base", () =>
+  inTempFolder(async (root) => {
+    const [model, next, adapters] = await folders(root, "model", "next", "adapters");
+    const shape = { ...TINY_LLAMA, vocab_size: 8 };
+    const files = { weights: drawLlama(shape, 3), dtype: "BF16", shards: 1 } as const;
+    await writeLlama(model!, { shape, ...files, tokenizer: charTokenizerJson([..."\nabcdefg"]) });
+    const { path, config } = await importModel({ from: model!, out: join(root, "run"), config: {} });
+    const source = await Deno.readTextFile(join(path, SOURCE_NAME));
+    const { checkpoint } = await takeWeights(path, next!, { ...config, seed: 9 });
+    assert.equal(await Deno.readTextFile(join(checkpoint, SOURCE_NAME)), source);
+    const beside = await takeWeights(path, adapters!, { ...config, ...ADAPTERS });
+    assert.ok(!await exists(join(beside.checkpoint, SOURCE_NAME)));
+    const { spec } = await readManifest(beside.checkpoint);
+    const base = (await BaseFile.open(adapters!, spec)).source!,
+      { files: names, tensors } = JSON.parse(source);
+    assert.deepEqual(base.files, names);
+    const byName = (list: { name: string }[]) => list.toSorted((a, b) => a.name < b.name ? -1 : 1);
+    assert.deepEqual(byName(base.tensors), byName(tensors));
+  }));
 
 Deno.test("weights: with adapters asked for, the other run's weights become the base, unchanged", () =>
   inTempFolder(async (root) => {

@@ -4,10 +4,12 @@ import { join } from "node:path";
 import { readConfig } from "../../peer/model/config.ts";
 import { baseParamCount, baseSpec, paramCount, specOf, splitLayers } from "../../peer/model/layout.ts";
 import { blankState, encodeState, initialState } from "../../peer/model/state_file.ts";
+import type { SourceTensor } from "../../peer/wire/base.ts";
 import { messageOf, type Result, ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec, RunConfig, StageSpec } from "../../peer/wire/run.ts";
 import { isLora } from "../../peer/wire/view.ts";
 import { BASE_NAME, writeBase } from "../store/base.ts";
+import { type BaseSource, SOURCE_NAME } from "../store/base_source.ts";
 import {
   checkpointsDir,
   type NamedBytes,
@@ -17,6 +19,7 @@ import {
 import { tokenizerOf } from "../store/text_tokenizer.ts";
 import { type ModelConfig, readModelConfig } from "./model_config.ts";
 import { ModelSource } from "./model_source.ts";
+import type { UrlOptions } from "./model_url.ts";
 import { PeftAdapters } from "./peft_adapters.ts";
 import { type ModelTensors, modelTensors } from "./model_tensors.ts";
 import { readTokenizerJson } from "./tokenizer_json.ts";
@@ -31,7 +34,7 @@ const FINE_TUNING = { learning_rate: 1e-4, min_lr: 1e-5 };
 const TOKENIZER_NAME = "tokenizer.json";
 
 export interface ImportOptions {
-  /** A model's folder, or its safetensors file. */
+  /** A model's folder, or its safetensors file; the path or the address. */
   from: string;
   /** The run's folder that is made. */
   out: string;
@@ -39,6 +42,8 @@ export interface ImportOptions {
   config: Readonly<Record<string, unknown>>;
   /** Folder of PEFT adapters that were made for the model: training goes on with them. */
   adapter?: string;
+  /** How an address is asked; tests are less patient. */
+  url?: UrlOptions;
   onProgress?(done: number, of: number): void;
 }
 
@@ -55,7 +60,7 @@ export interface Imported {
 /** @throws {ShoalError} bad-model, bad-config, usage, or storage-full; then nothing is left behind. */
 export async function importModel(options: ImportOptions): Promise<Imported> {
   await checkFree(options.out);
-  const source = await ModelSource.open(options.from);
+  const source = await ModelSource.open(options.from, options.url);
   let adapters: PeftAdapters | null = null;
   try {
     const model = valueOf(readModelConfig(await source.config()));
@@ -80,7 +85,7 @@ export async function importModel(options: ImportOptions): Promise<Imported> {
         ...(tokenizer.characters ? {} : { tokenizer: TOKENIZER_NAME }),
       };
       const files = stageFiles(tensors, spec, {
-        stages,
+        ...{ stages, names: source.files },
         extra,
         seed: config.seed,
         adapters,
@@ -192,6 +197,8 @@ function cutOf(spec: ModelSpec): StageSpec[] {
 
 interface Files {
   stages: readonly StageSpec[];
+  /** Of the model's own files. */
+  names: string[];
   /** Files beside the stages'. */
   extra: readonly NamedBytes[];
   seed: number;
@@ -200,22 +207,32 @@ interface Files {
   onProgress: ImportOptions["onProgress"];
 }
 
+/** From where peers may fetch what was imported, should its files lie at an address, too. */
+function sourceFile(files: string[], tensors: SourceTensor[]): NamedBytes {
+  const source: BaseSource = { files, tensors };
+  return { name: SOURCE_NAME, bytes: new TextEncoder().encode(JSON.stringify(source)) };
+}
+
 /** One file per stage, made when it is its turn to be written. */
 async function* stageFiles(
   tensors: ModelTensors,
   spec: ModelSpec,
-  { stages, extra, seed, adapters, onProgress }: Files,
+  { stages, names, extra, seed, adapters, onProgress }: Files,
 ): AsyncGenerator<NamedBytes> {
+  const places = new Map<string, SourceTensor>();
   for (const stage of stages) {
     // Adapters begin as the seed has them; the model is their base.
     const state = spec.lora === undefined ? blankState(spec, stage) : initialState(spec, stage, seed);
     const from = spec.lora === undefined ? tensors : adapters;
     for (const tensor of from === null ? [] : state.layout.tensors) {
       const { offset, size } = tensor;
-      await from?.read(tensor, state.params.subarray(offset, offset + size));
+      const sha256 = await from?.read(tensor, state.params.subarray(offset, offset + size));
+      const place = spec.lora === undefined ? tensors.place(tensor) : null;
+      if (place !== null && sha256) places.set(tensor.name, { name: tensor.name, ...place, sha256 });
     }
     yield { name: stageFileName(stage.index, stages.length), bytes: encodeState(state) };
     if (spec.lora === undefined) onProgress?.(stage.index + 1, stages.length);
   }
+  if (spec.lora === undefined) yield sourceFile(names, [...places.values()]);
   yield* extra;
 }

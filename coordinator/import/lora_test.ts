@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { createSampler } from "../../peer/engine/sampler.ts";
 import { initParams } from "../../peer/model/init.ts";
-import { baseSpec, wholeModel } from "../../peer/model/layout.ts";
+import { baseSpec, stageLayout, wholeModel } from "../../peer/model/layout.ts";
 import { BASE_DTYPES } from "../../peer/wire/base.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import { relativeError } from "../../shaders/reference/check.ts";
@@ -12,6 +12,7 @@ import { inTempFolder } from "../../test/support/checkpoint.ts";
 import { drawGpt2, gpt2Logits, writeGpt2 } from "../../test/support/gpt2.ts";
 import { charTokenizerJson, drawLlama, llamaLogits, writeLlama } from "../../test/support/llama.ts";
 import { BaseFile, readBase } from "../store/base.ts";
+import { type BaseSource, readSource, SOURCE_NAME } from "../store/base_source.ts";
 import { readCheckpoint, stageStateOf } from "../store/checkpoints.ts";
 import { importModel } from "./import_model.ts";
 
@@ -43,8 +44,8 @@ const MODELS = [
     name: "gpt2",
     write: (folder: string) => writeGpt2(folder, { shape: GPT2, weights: gpt2, dtype: "F16", tokenizer }),
     logits: () => gpt2Logits(GPT2, gpt2, TOKENS),
-    /** Table, positions and last norm; of a layer two norms, six matrices and three biases: those of q, k and v are one. */
-    placed: 4 + 2 * (4 + 6 + 3),
+    /** Table, positions and last norm; of a layer two norms, six matrices and their biases, three of which are parts of one. */
+    placed: 4 + 2 * (4 + 6 + 6),
   },
 ] as const;
 
@@ -67,20 +68,32 @@ for (const { name, write, logits, placed } of MODELS) {
       assert.deepEqual(state.params, initParams(spec, wholeModel(spec), config.seed));
     }));
 
-  Deno.test(`import with adapters: where a ${name}'s files have a tensor as we do, the list has the bytes' hash`, () =>
-    inTempFolder(async (folder) => {
-      await write(`${folder}/model`);
-      const { spec } = await importModel({ from: `${folder}/model`, out: `${folder}/run`, config: ADAPTERS });
-      const { source, list } = await BaseFile.open(`${folder}/run`, spec);
-      assert.equal(source!.tensors.length, placed);
-      for (const { name, file, dtype, begin, end, sha256, turned } of source!.tensors) {
-        const bytes = await Deno.readFile(`${folder}/model/${source!.files[file]}`);
-        assert.equal(createHash("sha256").update(bytes.subarray(begin, end)).digest("hex"), sha256, name);
-        const size = list.tensors.find((it) => it.name === name)!.shape.reduce((a, b) => a * b);
-        const stored = turned === undefined ? size : turned.into * turned.out;
-        assert.equal(end - begin, BASE_DTYPES[dtype] * stored, name);
-      }
-    }));
+  for (const adapters of [true, false]) {
+    const how = adapters ? "with adapters" : "of the whole";
+    Deno.test(`import ${how}: where a ${name}'s files have a tensor, the list has the bytes' hash`, () =>
+      inTempFolder(async (folder) => {
+        await write(`${folder}/model`);
+        // A shorter window takes a part of the positions.
+        const config = { block_size: 8, ...(adapters ? ADAPTERS : {}) };
+        const { path, spec } = await importModel({ from: `${folder}/model`, out: `${folder}/run`, config });
+        const source = adapters ? (await BaseFile.open(`${folder}/run`, spec)).source! : await sourceOf(path);
+        assert.equal(source.tensors.length, placed);
+        const { tensors } = stageLayout(baseSpec(spec), wholeModel(spec));
+        for (const { name, file, dtype, begin, end, sha256, turned } of source.tensors) {
+          const bytes = await Deno.readFile(`${folder}/model/${source.files[file]}`);
+          assert.equal(createHash("sha256").update(bytes.subarray(begin, end)).digest("hex"), sha256, name);
+          const { size } = tensors.find((it) => it.name === name)!;
+          const stored = turned === undefined ? size : turned.into * turned.out;
+          assert.equal(end - begin, BASE_DTYPES[dtype] * stored, name);
+        }
+      }));
+  }
+}
+
+async function sourceOf(checkpoint: string): Promise<BaseSource> {
+  const source = readSource(await Deno.readTextFile(`${checkpoint}/${SOURCE_NAME}`));
+  assert.ok(source.ok);
+  return source.value;
 }
 
 Deno.test("import with adapters: what fails leaves nothing, and the base is not for the caller to name", () =>

@@ -1,10 +1,11 @@
-// A model in Hugging Face's layout on disk: config.json, tokenizer.json, and its tensors in one safetensors file or in shards with
-// an index. It says where each tensor lies and reads what is asked for; nothing is loaded whole. Files may come from anywhere.
-import { basename, dirname, join } from "node:path";
-import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
-import type { SourcePlace } from "../store/base.ts";
-import { exists } from "../store/exists.ts";
-import { TensorFile } from "./tensor_file.ts";
+// A model in Hugging Face's layout, on disk or at an address: config.json, tokenizer.json, and its tensors in one safetensors file or in
+// shards with an index. It says where each tensor lies and reads what is asked for; nothing is loaded whole. Files may come from anywhere.
+import { basename, dirname } from "node:path";
+import { messageOf } from "../../peer/wire/errors.ts";
+import type { SourcePlace } from "../store/base_source.ts";
+import { badModel, FolderPlace, type ModelPlace } from "./model_place.ts";
+import { isAddress, type UrlOptions, UrlPlace } from "./model_url.ts";
+import { type ReadInto, TensorFile } from "./tensor_file.ts";
 
 const INDEX_NAME = "model.safetensors.index.json";
 const SINGLE_NAME = "model.safetensors";
@@ -18,26 +19,27 @@ const TOKENIZER_BYTES_MAX = 64 << 20;
 const SHARDS_MAX = 256;
 
 export class ModelSource {
-  readonly #folder: string;
+  readonly #place: ModelPlace;
   readonly #files: TensorFile[];
   /** The file that holds each tensor. */
   readonly #places: ReadonlyMap<string, TensorFile>;
 
-  private constructor(folder: string, files: TensorFile[], places: ReadonlyMap<string, TensorFile>) {
-    this.#folder = folder;
+  private constructor(place: ModelPlace, files: TensorFile[], places: ReadonlyMap<string, TensorFile>) {
+    this.#place = place;
     this.#files = files;
     this.#places = places;
   }
 
-  /** @param path A model's folder, or its single safetensors file. @throws {ShoalError} bad-model */
-  static async open(path: string): Promise<ModelSource> {
+  /** @param path A model's folder, or its single safetensors file; of either the path or the address. @throws {ShoalError} bad-model, usage */
+  static async open(path: string, options: UrlOptions = {}): Promise<ModelSource> {
     const single = path.endsWith(".safetensors");
     const folder = single ? dirname(path) : path;
-    const names = single ? [basename(path)] : await shardNames(folder);
+    const place = isAddress(path) ? new UrlPlace(folder, options) : new FolderPlace(folder);
+    const names = single ? [basename(path)] : await shardNames(place);
     const files: TensorFile[] = [];
     try {
-      for (const name of names) files.push(await TensorFile.open(join(folder, name)));
-      return new ModelSource(folder, files, placesOf(folder, files));
+      for (const name of names) files.push(await TensorFile.open(await place.open(name)));
+      return new ModelSource(place, files, placesOf(place.said(), files));
     } catch (error) {
       for (const file of files) file.close();
       throw error;
@@ -45,12 +47,12 @@ export class ModelSource {
   }
 
   config(): Promise<unknown> {
-    return readJson(join(this.#folder, "config.json"), CONFIG_BYTES_MAX);
+    return readJson(this.#place, "config.json", CONFIG_BYTES_MAX);
   }
 
   /** The text of tokenizer.json. */
   tokenizer(): Promise<string> {
-    return readBounded(join(this.#folder, "tokenizer.json"), TOKENIZER_BYTES_MAX);
+    return readText(this.#place, "tokenizer.json", TOKENIZER_BYTES_MAX);
   }
 
   /**
@@ -69,8 +71,8 @@ export class ModelSource {
     );
     if (foreign === undefined) return;
     const shown = JSON.stringify(foreign).slice(0, 100);
-    throw bad(
-      this.#folder,
+    throw badModel(
+      this.#place.said(),
       `tensor ${shown} has no place in our model, which would not be the same without it`,
     );
   }
@@ -81,7 +83,7 @@ export class ModelSource {
 
   #fileOf(name: string): TensorFile {
     const file = this.#places.get(name);
-    if (file === undefined) throw bad(this.#folder, `tensor ${name} is missing`);
+    if (file === undefined) throw badModel(this.#place.said(), `tensor ${name} is missing`);
     return file;
   }
 
@@ -97,9 +99,9 @@ export class ModelSource {
     return place === null ? null : { file: this.#files.indexOf(file!), ...place };
   }
 
-  /** Values of one tensor; gives the SHA-256 of its bytes. @throws {ShoalError} bad-model */
-  async read(name: string, shape: readonly number[], into: Float32Array): Promise<string> {
-    return await this.#fileOf(name).read(name, shape, { into });
+  /** As TensorFile.read. @throws {ShoalError} bad-model */
+  async read(name: string, shape: readonly number[], target: ReadInto): Promise<string[]> {
+    return await this.#fileOf(name).read(name, shape, target);
   }
 
   close(): void {
@@ -107,62 +109,63 @@ export class ModelSource {
   }
 }
 
-/** Names of the safetensors files in a folder: the shards of the index if there is one, else the single file. */
-async function shardNames(folder: string): Promise<string[]> {
-  const index = join(folder, INDEX_NAME);
-  if (!await exists(index)) {
-    if (await exists(join(folder, SINGLE_NAME))) return [SINGLE_NAME];
-    throw bad(folder, `there is neither ${SINGLE_NAME} nor ${INDEX_NAME}; name a model's folder or file`);
+/** Names of the safetensors files of a place: the shards of the index if there is one, else the single file. */
+async function shardNames(place: ModelPlace): Promise<string[]> {
+  const index = await place.text(INDEX_NAME, INDEX_BYTES_MAX);
+  if (index === null) {
+    if (await place.has(SINGLE_NAME)) return [SINGLE_NAME];
+    throw badModel(
+      place.said(),
+      `there is neither ${SINGLE_NAME} nor ${INDEX_NAME}; name a model's folder or file`,
+    );
   }
-  const json = await readJson(index, INDEX_BYTES_MAX);
+  const said = place.said(INDEX_NAME);
+  const json = jsonOf(said, index);
   const map = typeof json === "object" && json !== null && "weight_map" in json ? json.weight_map : null;
-  if (typeof map !== "object" || map === null || Array.isArray(map)) throw bad(index, "it has no weight_map");
+  if (typeof map !== "object" || map === null || Array.isArray(map)) {
+    throw badModel(said, "it has no weight_map");
+  }
   const names = [...new Set(Object.values(map))];
   const wrong = names.find((name) =>
     typeof name !== "string" || !/^[A-Za-z0-9][\w.-]{0,150}\.safetensors$/.test(name)
   );
   // A name must not lead out of the folder.
   if (wrong !== undefined) {
-    throw bad(index, `${(JSON.stringify(wrong) ?? "").slice(0, 60)} is no shard's name`);
+    throw badModel(said, `${(JSON.stringify(wrong) ?? "").slice(0, 60)} is no shard's name`);
   }
   if (names.length < 1 || names.length > SHARDS_MAX) {
-    throw bad(index, `it names ${names.length} shards; 1 to ${SHARDS_MAX} are possible`);
+    throw badModel(said, `it names ${names.length} shards; 1 to ${SHARDS_MAX} are possible`);
   }
   return (names as string[]).sort();
 }
 
-function placesOf(folder: string, files: readonly TensorFile[]): Map<string, TensorFile> {
+function placesOf(said: string, files: readonly TensorFile[]): Map<string, TensorFile> {
   const places = new Map<string, TensorFile>();
   for (const file of files) {
     for (const name of file.tensors.keys()) {
-      if (places.has(name)) throw bad(folder, `tensor ${JSON.stringify(name).slice(0, 100)} is in two files`);
+      if (places.has(name)) {
+        throw badModel(said, `tensor ${JSON.stringify(name).slice(0, 100)} is in two files`);
+      }
       places.set(name, file);
     }
   }
   return places;
 }
 
-async function readJson(path: string, bytesMax: number): Promise<unknown> {
-  const text = await readBounded(path, bytesMax);
+async function readJson(place: ModelPlace, name: string, bytesMax: number): Promise<unknown> {
+  return jsonOf(place.said(name), await readText(place, name, bytesMax));
+}
+
+async function readText(place: ModelPlace, name: string, bytesMax: number): Promise<string> {
+  const text = await place.text(name, bytesMax);
+  if (text === null) throw badModel(place.said(name), "there is no such file");
+  return text;
+}
+
+function jsonOf(said: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw bad(path, `it is not JSON: ${messageOf(error).slice(0, 200)}`);
+    throw badModel(said, `it is not JSON: ${messageOf(error).slice(0, 200)}`);
   }
-}
-
-async function readBounded(path: string, bytesMax: number): Promise<string> {
-  try {
-    const { size, isFile } = await Deno.stat(path);
-    if (!isFile || size > bytesMax) throw bad(path, `it has ${size} bytes, at most ${bytesMax} are expected`);
-    return new TextDecoder("utf-8", { fatal: true }).decode(await Deno.readFile(path));
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) throw bad(path, "there is no such file");
-    if (error instanceof TypeError) throw bad(path, "it is not UTF-8");
-    throw error;
-  }
-}
-
-function bad(path: string, reason: string): ShoalError {
-  return new ShoalError("bad-model", `${path}: ${reason}`);
 }

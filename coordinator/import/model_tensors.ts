@@ -9,9 +9,10 @@ import {
   type TensorLayout,
   wholeModel,
 } from "../../peer/model/layout.ts";
+import { BASE_DTYPES } from "../../peer/wire/base.ts";
 import { assert } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
-import type { SourcePlace } from "../store/base.ts";
+import type { SourcePlace } from "../store/base_source.ts";
 import type { ModelSource } from "./model_source.ts";
 
 export interface ModelTensors {
@@ -19,11 +20,11 @@ export interface ModelTensors {
   check(): void;
   /**
    * Writes the values of one of our tensors into `into`, which has its size.
-   * @returns the SHA-256 of the stored tensor that they were read from
+   * @returns the SHA-256 of the bytes at its place
    * @throws {ShoalError} bad-model
    */
   read(tensor: TensorLayout, into: Float32Array): Promise<string>;
-  /** Where a file has our values, in our order or turned; null if it has them in another way. */
+  /** Where a file has our values, in our order or turned; null if it has none. */
   place(tensor: TensorLayout): SourcePlace | null;
 }
 
@@ -37,7 +38,7 @@ export function modelTensors(
   const wanted = stageLayout(spec, wholeModel(spec)).tensors;
   return {
     check: () => source.check(wanted, { optional, derived: LLAMA_DERIVED }),
-    read: ({ name, shape }, into) => source.read(name, shape, into),
+    read: async ({ name, shape }, into) => (await source.read(name, shape, { into }))[0]!,
     place: ({ name }) => source.place(name),
   };
 }
@@ -47,12 +48,19 @@ const LLAMA_DERIVED = /^model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq$/;
 /** Where they kept the causal mask. */
 const GPT2_DERIVED = /^(transformer\.)?h\.\d+\.attn\.(masked_)?bias$/;
 
+interface Stored {
+  stored: HfTensor;
+  values: Float32Array;
+  /** Of the whole of a turned one, of each of ours in another. */
+  hashes: string[];
+}
+
 class Gpt2Tensors implements ModelTensors {
   readonly #source: ModelSource;
   readonly #stored: readonly HfTensor[];
   readonly #optional: ReadonlySet<string>;
   /** The tensor that was read last, rows as ours: q, k and v are asked for one after the other. */
-  #last: { stored: HfTensor; values: Float32Array; sha256: string } | null = null;
+  #last: Stored | null = null;
 
   constructor(
     source: ModelSource,
@@ -74,8 +82,8 @@ class Gpt2Tensors implements ModelTensors {
     this.#source.check(this.#stored, { optional: this.#optional, derived: GPT2_DERIVED });
   }
 
-  /** Fused biases and a window that was cut are parts of what is stored, which is little: the coordinator has them. */
-  place({ name, shape }: TensorLayout): SourcePlace | null {
+  /** One of three fused biases, and the first positions where a window was cut, are parts of what is stored. */
+  place({ name, size }: TensorLayout): SourcePlace | null {
     const stored = this.#storedAs(name);
     const place = this.#source.place(stored.name);
     if (place === null) return null;
@@ -83,15 +91,17 @@ class Gpt2Tensors implements ModelTensors {
       const [into, out] = stored.shape as [number, number];
       return { ...place, turned: { into, out, part: stored.ours.indexOf(name) } };
     }
-    return String(stored.shape) === String(shape) ? place : null;
+    const bytes = size * BASE_DTYPES[place.dtype];
+    const begin = place.begin + stored.ours.indexOf(name) * bytes;
+    return { ...place, begin, end: begin + bytes };
   }
 
   async read({ name, size }: TensorLayout, into: Float32Array): Promise<string> {
     const stored = this.#storedAs(name);
-    const { values, sha256 } = this.#last?.stored === stored ? this.#last : await this.#load(stored);
-    const at = stored.ours.indexOf(name) * size;
+    const { values, hashes } = this.#last?.stored === stored ? this.#last : await this.#load(stored, size);
+    const index = stored.ours.indexOf(name), at = index * size;
     into.set(values.subarray(at, at + size));
-    return sha256;
+    return hashes[stored.turned ? 0 : index]!;
   }
 
   #storedAs(name: string): HfTensor {
@@ -100,12 +110,12 @@ class Gpt2Tensors implements ModelTensors {
     return stored;
   }
 
-  async #load(stored: HfTensor): Promise<{ values: Float32Array; sha256: string }> {
+  async #load(stored: HfTensor, size: number): Promise<Stored> {
     const { name, shape, turned } = stored;
     this.#last = null;
-    const values = new Float32Array(shape.reduce((product, size) => product * size, 1));
-    const sha256 = await this.#source.read(name, shape, values);
-    this.#last = { stored, sha256, values: turned ? turn(values, shape[0]!, shape[1]!) : values };
+    const values = new Float32Array(shape.reduce((product, n) => product * n, 1));
+    const hashes = await this.#source.read(name, shape, { into: values, ...(turned ? {} : { part: size }) });
+    this.#last = { stored, hashes, values: turned ? turn(values, shape[0]!, shape[1]!) : values };
     return this.#last;
   }
 }

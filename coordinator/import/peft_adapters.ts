@@ -16,6 +16,7 @@ import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import { LORA_TARGETS, type LoraTarget, type ModelSpec, type RunConfig } from "../../peer/wire/run.ts";
 import { GPT2_MODULES, moduleOf } from "../export/peft.ts";
 import { isRecord, positive, shown, whole } from "./json.ts";
+import { FolderPlace } from "./model_place.ts";
 import { TensorFile } from "./tensor_file.ts";
 
 const CONFIG_NAME = "adapter_config.json";
@@ -71,7 +72,7 @@ export class PeftAdapters {
   /** @param spec Of the model itself. @throws {ShoalError} bad-model naming what is missing, left over, or does not fit */
   static async open(folder: string, spec: ModelSpec): Promise<PeftAdapters> {
     const json = await readConfigFile(join(folder, CONFIG_NAME));
-    const file = await TensorFile.open(join(folder, WEIGHTS_NAME));
+    const file = await TensorFile.open(await new FolderPlace(folder).open(WEIGHTS_NAME));
     try {
       const modules = fittedModules(folder, { spec, file, json });
       const taken = new Map<string, Taken>();

@@ -1,14 +1,11 @@
-// One safetensors file of a model from elsewhere, read by byte ranges: the header once, then each tensor where it lies, in pieces.
+// One safetensors file of a model from elsewhere, on disk or at an address, read by byte ranges: the header once, then each tensor where it lies, in pieces.
 // Only f32, f16 and bf16 become f32 values. Memory is the header, one piece, and what the caller asks for.
 import { createHash } from "node:crypto";
-import { basename } from "node:path";
 import { decodeHeader, headerLength, type TensorEntry } from "../../peer/model/safetensors.ts";
 import { BASE_DTYPES, type BaseDtype } from "../../peer/wire/base.ts";
-import { ShoalError } from "../../peer/wire/errors.ts";
+import { badModel, type ByteFile } from "./model_place.ts";
 
 const LENGTH_BYTES = 8;
-/** Read at once; a multiple of every value's size. */
-const PIECE_BYTES = 4 << 20;
 
 /** Widening is exact for all of them. */
 const DECODERS: Readonly<Record<string, (bytes: Uint8Array<ArrayBuffer>) => Float32Array>> = {
@@ -25,28 +22,28 @@ function fromBf16(bytes: Uint8Array<ArrayBuffer>): Float32Array {
   return new Float32Array(bits.buffer);
 }
 
+export interface ReadInto {
+  /** Of the tensor's size. */
+  into: Float32Array;
+  /** So many values are hashed at a time, what is left at the end not at all; default: all of them. */
+  part?: number;
+}
+
 export class TensorFile {
   readonly tensors: ReadonlyMap<string, TensorEntry>;
-  readonly #file: Deno.FsFile;
+  readonly #file: ByteFile;
   readonly #dataAt: number;
-  readonly #path: string;
 
-  private constructor(
-    path: string,
-    file: Deno.FsFile,
-    header: { tensors: Map<string, TensorEntry>; dataAt: number },
-  ) {
-    this.#path = path;
+  private constructor(file: ByteFile, header: { tensors: Map<string, TensorEntry>; dataAt: number }) {
     this.#file = file;
     this.tensors = header.tensors;
     this.#dataAt = header.dataAt;
   }
 
-  /** Reads and checks the header. @throws {ShoalError} bad-model naming the file and what is wrong. */
-  static async open(path: string): Promise<TensorFile> {
-    const file = await openFile(path);
+  /** Reads and checks the header; the file is closed if it is refused. @throws {ShoalError} bad-model naming the file and what is wrong. */
+  static async open(file: ByteFile): Promise<TensorFile> {
     try {
-      return new TensorFile(path, file, await readHeader(path, file));
+      return new TensorFile(file, await readHeader(file));
     } catch (error) {
       file.close();
       throw error;
@@ -59,13 +56,14 @@ export class TensorFile {
   }
 
   #entry(name: string, shape: readonly number[]): TensorEntry {
+    const { said } = this.#file;
     const entry = this.tensors.get(name);
-    if (entry === undefined) throw bad(this.#path, `tensor ${name} is missing`);
+    if (entry === undefined) throw badModel(said, `tensor ${name} is missing`);
     if (!Object.hasOwn(DECODERS, entry.dtype)) {
-      throw bad(this.#path, `tensor ${name} is ${entry.dtype}; only F32, F16 and BF16 can be imported`);
+      throw badModel(said, `tensor ${name} is ${entry.dtype}; only F32, F16 and BF16 can be imported`);
     }
     if (String(entry.shape) !== String(shape)) {
-      throw bad(this.#path, `tensor ${name} is [${entry.shape}], config.json says [${shape}]`);
+      throw badModel(said, `tensor ${name} is [${entry.shape}], config.json says [${shape}]`);
     }
     return entry;
   }
@@ -79,29 +77,31 @@ export class TensorFile {
   }
 
   /**
-   * Writes a tensor's values into `into`, which has exactly its size; gives the SHA-256 of the bytes in the file.
+   * Writes a tensor's values into `into`; gives the SHA-256 of each part's bytes in the file, one after the other.
    * @throws {ShoalError} bad-model for another shape or type, a value that is not finite, or a file that ends too early.
    */
-  async read(name: string, shape: readonly number[], { into }: { into: Float32Array }): Promise<string> {
-    const entry = this.#entry(name, shape), decode = DECODERS[entry.dtype]!;
-    await this.#file.seek(this.#dataAt + entry.begin, Deno.SeekMode.Start);
-    const hash = createHash("sha256");
+  async read(
+    name: string,
+    shape: readonly number[],
+    { into, part = into.length }: ReadInto,
+  ): Promise<string[]> {
+    const { dtype, begin, end } = this.#entry(name, shape), decode = DECODERS[dtype]!;
+    const hashes = new PartHashes(part * (end - begin) / into.length);
     let done = 0;
-    for (let at = entry.begin; at < entry.end; at += PIECE_BYTES) {
-      const piece = await readExactly(this.#path, this.#file, Math.min(PIECE_BYTES, entry.end - at));
-      hash.update(piece);
+    for await (const piece of this.#file.pieces(this.#dataAt + begin, this.#dataAt + end)) {
+      hashes.update(piece);
       const values = decode(piece);
       const wrong = values.find((value) => !Number.isFinite(value));
-      if (wrong !== undefined) throw bad(this.#path, `tensor ${name} contains ${wrong}`);
+      if (wrong !== undefined) throw badModel(this.#file.said, `tensor ${name} contains ${wrong}`);
       into.set(values, done);
       done += values.length;
     }
-    return hash.digest("hex");
+    return hashes.digests;
   }
 
   /** Without its folder. */
   get name(): string {
-    return basename(this.#path);
+    return this.#file.name;
   }
 
   close(): void {
@@ -109,41 +109,42 @@ export class TensorFile {
   }
 }
 
-async function openFile(path: string): Promise<Deno.FsFile> {
-  try {
-    return await Deno.open(path);
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) throw bad(path, "there is no such file");
-    throw error;
+/** Hashes of a stream, of so many bytes each. */
+class PartHashes {
+  readonly digests: string[] = [];
+  readonly #bytes: number;
+  #hash = createHash("sha256");
+  #done = 0;
+
+  constructor(bytes: number) {
+    this.#bytes = bytes;
+  }
+
+  update(piece: Uint8Array): void {
+    for (let at = 0; at < piece.length;) {
+      const part = piece.subarray(at, at + this.#bytes - this.#done);
+      this.#hash.update(part);
+      this.#done += part.length;
+      at += part.length;
+      if (this.#done < this.#bytes) continue;
+      this.digests.push(this.#hash.digest("hex"));
+      [this.#hash, this.#done] = [createHash("sha256"), 0];
+    }
   }
 }
 
-async function readHeader(path: string, file: Deno.FsFile) {
-  const { size, isFile } = await file.stat();
-  if (!isFile) throw bad(path, "it is not a file");
-  const length = headerLength(await readExactly(path, file, Math.min(LENGTH_BYTES, size)), size, "bad-model");
-  if (!length.ok) throw bad(path, length.reason);
+async function readHeader(file: ByteFile) {
+  const { said, size } = file;
+  const length = headerLength(await first(file, 0, Math.min(LENGTH_BYTES, size)), size, "bad-model");
+  if (!length.ok) throw badModel(said, length.reason);
   const dataAt = LENGTH_BYTES + length.value;
-  const header = decodeHeader(await readExactly(path, file, length.value), size - dataAt, "bad-model");
-  if (!header.ok) throw bad(path, header.reason);
+  const header = decodeHeader(await first(file, LENGTH_BYTES, dataAt), size - dataAt, "bad-model");
+  if (!header.ok) throw badModel(said, header.reason);
   return { tensors: header.value.tensors, dataAt };
 }
 
-/** Into memory of its own, so that values are aligned. */
-async function readExactly(
-  path: string,
-  file: Deno.FsFile,
-  length: number,
-): Promise<Uint8Array<ArrayBuffer>> {
-  const out = new Uint8Array(length);
-  for (let at = 0; at < length;) {
-    const read = await file.read(out.subarray(at));
-    if (read === null) throw bad(path, `it ends ${length - at} bytes too early`);
-    at += read;
-  }
-  return out;
-}
-
-function bad(path: string, reason: string): ShoalError {
-  return new ShoalError("bad-model", `${path}: ${reason}`);
+/** Bytes [begin, end), which are at most one piece. */
+async function first(file: ByteFile, begin: number, end: number): Promise<Uint8Array<ArrayBuffer>> {
+  for await (const piece of file.pieces(begin, end)) return piece;
+  return new Uint8Array(0);
 }

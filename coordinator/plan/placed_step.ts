@@ -57,7 +57,12 @@ export function placedStep(
   const ends = view.stages.map(() => 0);
   for (const { stage, end } of simulation.trace) ends[stage] = Math.max(ends[stage]!, end);
   const done = view.stages.map(({ firstLayer, endLayer }, s) =>
-    ends[s]! + model.syncSeconds(computing[s]!, firstLayer, endLayer)
+    ends[s]! + model.syncSeconds(computing[s]!, firstLayer, endLayer) * stagesEach(computing, computing[s]!)
   );
   return { seconds: Math.max(...done) + (request.commitSeconds ?? 0), bubble: simulation.bubble };
+}
+
+/** Of a stage's holders the one with the most stages: it sends the sums of all of them over one uplink. */
+function stagesEach(computing: readonly (readonly number[])[], holders: readonly number[]): number {
+  return Math.max(...holders.map((peer) => computing.filter((stage) => stage.includes(peer)).length));
 }

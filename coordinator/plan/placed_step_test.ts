@@ -2,10 +2,12 @@
 // the input gradient goes on before W, and the two predictions of a live run.
 import assert from "node:assert/strict";
 import { placedView } from "../../test/support/placed_view.ts";
+import { drawSwarm } from "../../test/support/swarm_requests.ts";
 import { RunHarness } from "../../test/support/run_harness.ts";
 import { predictPipelineMs } from "../core/predict_step.ts";
 import { predictedStep } from "../core/planning.ts";
-import { simulatePlaced } from "./placed_step.ts";
+import { placedStep, simulatePlaced } from "./placed_step.ts";
+import { CostModel } from "./planner_model.ts";
 
 const NO_LINKS = { latency: () => 0, transfer: () => 0 };
 
@@ -51,4 +53,26 @@ Deno.test("placed step: a run's step is predicted by its own order, and by the d
   run.gone("a");
   const alone = predictPipelineMs(run.state)!;
   assert.ok(alone > 1.5 * inOrder, `${alone} ms with one peer for two`);
+});
+
+Deno.test("placed step: a peer in two stages sends the sums of both over one uplink", () => {
+  const drawn = drawSwarm({
+    peers: 2,
+    seed: 1,
+    config: { n_layer: 4, block_size: 2, batch_size: 1 },
+    rate: [1e4, 1e4],
+  });
+  const request = { ...drawn, commitSeconds: 0 };
+  const view = placedView({ schedule: "chimera", P: 2, N: 2 });
+  const ids = request.peers.map(({ id }) => id);
+  const stages = view.stages.map((stage) => ({
+    ...stage,
+    replicas: stage.replicas.map((it) => ({ ...it, peer: ids[Number(it.peer.slice(1))]! })),
+  }));
+  const model = new CostModel(request);
+  const sync = Math.max(
+    ...stages.map(({ firstLayer, endLayer }) => model.syncSeconds([0, 1], firstLayer, endLayer)),
+  );
+  const { seconds } = placedStep(request, { ...view, stages })!;
+  assert.ok(seconds > 2 * sync && seconds < 2.5 * sync, `${seconds} s, one stage's sums ${sync} s`);
 });

@@ -1,6 +1,6 @@
 // What changes between two plans, for a preview before anything is applied: who fetches which layers from whom, how many bytes
 // that is, how long it takes, what a step gains. Pure. It moves nothing.
-import { stageLayout } from "../../peer/model/layout.ts";
+import { baseSpec, stageLayout } from "../../peer/model/layout.ts";
 import type { ModelSpec, StageSpec } from "../../peer/wire/run.ts";
 import { megabytes, plural } from "./planner_feasible.ts";
 import type { Plan, PlanRequest } from "./planner_types.ts";
@@ -27,6 +27,8 @@ export interface PlanDiff {
   /** Sum of all transfers, and the time until the last has arrived; at least what a new cut costs. */
   bytes: number;
   seconds: number;
+  /** With adapters: bytes of the frozen model that whoever begins to hold its layers fetches from elsewhere, as f32; part of `bytes`. */
+  base: number;
   /** Predicted seconds of a step. */
   before: number;
   after: number;
@@ -63,9 +65,10 @@ export function diffPlans(
   const stop = sameCut(former, next) ? 0 : request.cutSeconds?.(next) ?? 0;
   const seconds = Math.max(stop, ...transfers.map((transfer) => transfer.seconds));
   const gain = before - next.seconds;
+  const base = transfers.reduce((sum, range) => sum + baseBytes(request.spec, range), 0);
   const diff = {
     ...{ transfers, seconds, before, after: next.seconds, stages: changedStages(former, next) },
-    bytes: transfers.reduce((sum, { bytes }) => sum + bytes, 0),
+    ...{ base, bytes: transfers.reduce((sum, { bytes }) => sum + bytes, base) },
     paysAfter: gain > 0 ? Math.ceil(seconds / gain) : null,
   };
   return { ...diff, sentences: sentencesOf(request, diff) };
@@ -128,6 +131,12 @@ export function stateBytes(spec: ModelSpec, range: { firstLayer: number; endLaye
   return stageLayout(spec, stage).size * STATE_BYTES_PER_PARAM;
 }
 
+/** The frozen weights of a run of layers, which no peer sends: their time depends on a link that nobody has measured. */
+function baseBytes(spec: ModelSpec, range: { firstLayer: number; endLayer: number }): number {
+  if (spec.lora === undefined) return 0;
+  return stateBytes(baseSpec(spec), range) / STATE_BYTES_PER_PARAM * Float32Array.BYTES_PER_ELEMENT;
+}
+
 /** Each holder sends one fetch after the other, in order; those of different holders run side by side. */
 function withSeconds({ link }: PlanRequest, transfers: Transfer[]): Transfer[] {
   const busy = new Map<string, number>();
@@ -159,11 +168,16 @@ function sentencesOf(request: PlanRequest, diff: Omit<PlanDiff, "sentences">): s
       : `${nameOf(from)}, about ${seconds.toPrecision(2)} s`;
     return `${nameOf(peer)} fetches ${layers} (${megabytes(bytes)}) from ${source}.`;
   });
+  const base = diff.base === 0 ? [] : [
+    `The frozen weights of these layers (${
+      megabytes(diff.base)
+    }) come from the coordinator, beside that time.`,
+  ];
   const steps = `${diff.before.toPrecision(3)} s before, ${diff.after.toPrecision(3)} s after`;
   const pays = diff.paysAfter === null
     ? "It does not pay for itself."
     : diff.paysAfter === 0
     ? "It costs no transfer."
     : `It has paid for itself after ${plural(diff.paysAfter, "step")}.`;
-  return [...transfers, `A step is expected to take ${steps}. ${pays}`];
+  return [...transfers, ...base, `A step is expected to take ${steps}. ${pays}`];
 }

@@ -1,7 +1,7 @@
 // A preview names every transfer with its source, bytes and time, and says what a step gains.
 import assert from "node:assert/strict";
 import fc from "fast-check";
-import { stageLayout } from "../../peer/model/layout.ts";
+import { baseSpec, stageLayout } from "../../peer/model/layout.ts";
 import { diffPlans, heldBy, STATE_BYTES_PER_PARAM, stateBytes } from "./plan_diff.ts";
 import { plan as planFor } from "./planner.ts";
 import { drawSwarm, equalPeers } from "../../test/support/swarm_requests.ts";
@@ -109,4 +109,16 @@ Deno.test("after its transfers every peer holds what the new plan asks of it, an
     }),
     { seed: 92, numRuns: 30 },
   );
+});
+
+Deno.test("with adapters the frozen weights of what moves are counted, too, and said to come from elsewhere", () => {
+  const [former, next] = [byHand(2, [2, ["id0"]], [4, ["id1"]]), byHand(1.5, [3, ["id0"]], [4, ["id1"]])];
+  const spec = { ...request.spec, lora: { rank: 2, alpha: 2, targets: ["q_proj" as const], base: "ab" } };
+  const diff = diffPlans(former, next, { request: { ...request, spec } });
+  const middle = { index: 0, firstLayer: 2, endLayer: 3, embed: false, head: false };
+  assert.equal(diff.base, 4 * stageLayout(baseSpec(spec), middle).size);
+  assert.equal(diff.bytes, diff.base + diff.transfers[0]!.bytes);
+  assert.match(diff.sentences[1]!, /^The frozen weights of these layers \(.*MB\) come from the coordinator/);
+  assert.deepEqual(diffPlans(former, former, { request: { ...request, spec } }).base, 0);
+  assert.equal(diffPlans(former, next, { request }).base, 0);
 });

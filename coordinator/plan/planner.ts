@@ -5,7 +5,7 @@ import { ShoalError } from "../../peer/wire/errors.ts";
 import type { ScheduleId } from "../../peer/wire/run.ts";
 import { chooseCodecs } from "./planner_codecs.ts";
 import { bestDepths, bestOf, layoutsOf } from "./planner_depths.ts";
-import { doubled } from "./planner_doubled.ts";
+import { doubled, isFaster } from "./planner_doubled.ts";
 import { capacityOf, infeasibility, roomiest } from "./planner_feasible.ts";
 import { CostModel } from "./planner_model.ts";
 import { inOrderOfNaming } from "./planner_order.ts";
@@ -55,9 +55,8 @@ export function plan(request: PlanRequest): Plan | Infeasible {
   if (refusal !== null) return refusal;
   const found = bestLayouts(model, most, () => roomiest(capacities, most, model.layers).peers.length);
   if (found.length > 0) {
-    const plans = found.map((layout) => settle(model, layout)).filter((settled) => settled !== null)
-      .map((settled) => planOf(inOrder(settled)));
-    return plans.length === 0 ? tooFullForTwo(model) : plans.reduce(faster);
+    const settled = found.flatMap((layout) => settle(model, layout));
+    return settled.length === 0 ? tooFullForTwo(model) : fastestOf(model, settled);
   }
   return request.hiddenAlone === false ? plan({ ...request, hiddenAlone: true }) : unreachable(model);
 }
@@ -109,8 +108,20 @@ export function depthMax(model: CostModel): number {
   return Math.min(wanted > 0 ? wanted : Infinity, model.peers, model.layers);
 }
 
-function faster(a: Plan, b: Plan): Plan {
-  return b.seconds < a.seconds ? b : a;
+/**
+ * The plan of the fastest. Over links that nobody has measured two stages each must pay with all slots that memory has left, be these
+ * links quick or slow.
+ */
+function fastestOf(model: CostModel, all: readonly Settled[]): Plan {
+  const planned = all.map((settled) => ({ settled, plan: planOf(inOrder(settled)) }))
+    .toSorted((a, b) => a.plan.seconds - b.plan.seconds);
+  const [fastest] = planned as [typeof planned[0], ...typeof planned];
+  const one = planned.find(({ settled }) => settled.instead === undefined);
+  const two = planned.find(({ settled }) => settled.instead !== undefined);
+  if (!model.doubtful || one === undefined || two === undefined) return fastest.plan;
+  const slow = ({ settled }: typeof one) =>
+    atWorst(settled, roomier(settled, holderStages(model, settled.prediction)).prediction);
+  return isFaster(two.plan, one.plan) && isFaster(slow(two), slow(one)) ? two.plan : one.plan;
 }
 
 /** The layouts that the simulator likes best; none only if tabs in the background may hold no stage alone. */
@@ -136,16 +147,22 @@ function firstSchedule({ request: { schedule, config } }: CostModel): ScheduleId
   return wanted === "auto" ? "dynamic" : wanted;
 }
 
-/** What else there is to choose about a layout. Null if each peer is to hold two stages and cannot. */
-function settle(model: CostModel, best: Judged): Settled | null {
+/**
+ * What else there is to choose about a layout: with one stage a peer or with two, or both where that is still to be weighed. Nothing
+ * if each peer is to hold two stages and cannot.
+ */
+function settle(model: CostModel, best: Judged): Settled[] {
   const wanted = model.request.schedule ?? model.request.config.schedule;
   const { schedules, prediction } = chooseSchedule(model, best, wanted);
+  const settled = ({ candidate, prediction: before }: Judged): Settled => {
+    const { codecs, prediction: final } = chooseCodecs(model, candidate, before);
+    return { model, candidate, prediction: final, codecs, schedules };
+  };
   const single = { candidate: best.candidate, prediction };
-  const chosen = doubled(model, single) ?? (model.request.twoEach ? null : single);
-  if (chosen === null) return null;
-  const { codecs, prediction: final } = chooseCodecs(model, chosen.candidate, chosen.prediction);
-  const instead = chosen === single ? {} : { instead: prediction.seconds };
-  return { model, candidate: chosen.candidate, prediction: final, codecs, schedules, ...instead };
+  const two = doubled(model, single);
+  if (two === null) return model.request.twoEach === true ? [] : [settled(single)];
+  const twice = { ...settled(two), instead: prediction.seconds };
+  return model.doubtful && model.request.twoEach !== true ? [settled(single), twice] : [twice];
 }
 
 /** The same with peers that are alike in the order of their naming. */

@@ -5,14 +5,16 @@ import type { ScheduleId } from "../../peer/wire/run.ts";
 import { exactFits, type ExactLayout, exactLayout, exactLayouts } from "./planner_exact.ts";
 import type { CostModel } from "./planner_model.ts";
 import { type Budget, type Judged, judged, refine } from "./planner_refine.ts";
-import { type Candidate, candidateOf, searchLayouts } from "./planner_search.ts";
+import { type Candidate, candidateOf, searchLayouts, type SearchLimits } from "./planner_search.ts";
 
 /** Swarms up to this size have every depth searched in full; a larger one only the depths that look best. */
-const SMALL_SWARM = 16;
+const SMALL_SWARM = 24;
 /** A depth that the simulator finds so much slower than the best is not worth a search of its own: few gain as much by it. */
 const HOPELESS = 1.3;
-/** The same by the cost model, for the exact optima of all depths at once: what is further off takes longest to find. */
-const EXACT_WITHIN = 1.15;
+/** Shares of the operations of a depth, and what it may be behind the best to get them. */
+const ROUNDS = [{ share: 1 / 4, within: HOPELESS }, { share: 3 / 4, within: 1.1 }];
+/** The same by the cost model, for further starts and for the exact optima of all depths at once: what is further off takes longest. */
+const WORTH_MORE = 1.15;
 /** Depths of a large swarm that the simulator may improve. */
 const DEPTHS_REFINED = 3;
 /** Depths beside the best one that are searched in full, as long as that helps; none beyond the middle size, for the time. */
@@ -37,8 +39,8 @@ export function layoutsOf(model: CostModel, depth: number): Candidate[] {
   return best === null ? found : [candidateFrom(model, best), ...found];
 }
 
-function searched(model: CostModel, depth: number): Candidate[] {
-  const found = searchLayouts(model, { most: depth, exactly: true });
+function searched(model: CostModel, depth: number, starts: SearchLimits["starts"] = {}): Candidate[] {
+  const found = searchLayouts(model, { most: depth, exactly: true, starts });
   return found.filter(({ cost }) => cost.seconds < Infinity);
 }
 
@@ -80,17 +82,28 @@ function everyDepth(model: CostModel, { schedule, most, ops }: DepthOptions): Ju
   const found = layoutsByDepth(model, most);
   const starts = found.filter((layouts) => layouts.length > 0)
     .map((layouts) => startOf(model, layouts, { schedule, budget: { left: ops } })).toSorted(bySeconds);
-  const limit = HOPELESS * (starts[0]?.prediction.seconds ?? 0);
-  return starts.filter(({ prediction }) => prediction.seconds <= limit)
-    .map((start) => refine(model, start, { budget: { left: ops }, keepDepth: true })).toSorted(bySeconds);
+  let left = starts;
+  // Each time with more operations, and for fewer: what is left in the end had all of them.
+  for (const { share, within } of ROUNDS) {
+    const limit = within * (left[0]?.prediction.seconds ?? 0);
+    left = left.filter(({ prediction }) => prediction.seconds <= limit)
+      .map((it) => refine(model, it, { budget: { left: share * ops }, keepDepth: true })).toSorted(bySeconds);
+  }
+  return left;
 }
 
-/** layoutsOf() of each depth, the exact optima all at once. */
+/** layoutsOf() of each depth but the hopeless ones, of which the search sees less; the exact optima all at once. */
 function layoutsByDepth(model: CostModel, most: number): Candidate[][] {
-  const found = Array.from({ length: most }, (_, i) => searched(model, i + 1));
+  const first = Array.from({ length: most }, (_, i) => searched(model, i + 1, { to: 1 }));
+  const limit = WORTH_MORE * Math.min(...first.map((layouts) => layouts[0]?.cost.seconds ?? Infinity));
+  const found = first.map((layouts, i) => {
+    if ((layouts[0]?.cost.seconds ?? Infinity) > limit) return layouts;
+    return [...layouts, ...searched(model, i + 1, { from: 1 })]
+      .toSorted((a, b) => a.cost.seconds - b.cost.seconds);
+  });
   if (!exactFits(model)) return found;
   const below = [-Infinity, ...found.map((layouts) => layouts[0]?.cost.seconds ?? Infinity)];
-  const best = exactLayouts(model, { below, within: EXACT_WITHIN });
+  const best = exactLayouts(model, { below, within: WORTH_MORE });
   return found.map((layouts, i) => {
     const layout = best[i + 1] ?? null;
     return layout === null ? layouts : [candidateFrom(model, layout), ...layouts];

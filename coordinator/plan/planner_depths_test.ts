@@ -8,7 +8,7 @@ import type { PlanRequest } from "./planner_types.ts";
 /** What the free choice may be behind the best fixed one: nothing but what rounding and hopeless depths can hide. */
 const BEHIND_MOST = 1.01;
 /** Where only some depths are searched. */
-const LARGE_BEHIND_MOST = 1.05;
+const LARGE_BEHIND_MOST = 1.03;
 
 interface Drawn {
   seed: number;
@@ -72,6 +72,11 @@ Deno.test("eight peers with little memory and many layers, which a search that k
       `seed ${seed}: ${seconds(0)} s, ${fixed} s with a fixed number`,
     );
   }
+});
+
+Deno.test("24 peers, of which a search of the likeliest depths alone gives a plan 3 % slower", () => {
+  const found = compared({ seed: 1, peers: 24, layers: 12, N: 64, tight: false })!;
+  assert.ok(found.free <= BEHIND_MOST * found.fixed, JSON.stringify(found));
 });
 
 Deno.test("a swarm too large for every depth comes near it", () => {

@@ -5,7 +5,7 @@ import { INFLIGHT_SLACK } from "../../peer/schedule/windows.ts";
 import type { RecomputeId } from "../../peer/wire/run.ts";
 import { bestSplit, type LayerRange } from "./partition.ts";
 import type { CostModel, GroupStage, LayoutCost } from "./planner_model.ts";
-import { predict, type PredictedStage } from "./planner_predict.ts";
+import { predict, type PredictedStage, type Prediction } from "./planner_predict.ts";
 import type { Judged } from "./planner_refine.ts";
 import {
   dealtBothWays,
@@ -25,6 +25,8 @@ const BUBBLE_LEAST = 0.02;
 const OPS_MAX = 12_000;
 /** Slots over those that cover the round trip: weight gradients of one stage wait longer while there is work in the other. */
 const SLOTS_OVER = 2;
+/** Where the run asks for fewer stages than this, each peer would hold more than half of the model, for which nobody cuts it. */
+const FIXED_LEAST = 4;
 /** Boundaries are moved one layer at a time, so often at most. */
 const MOVES_MAX = 64;
 
@@ -46,19 +48,26 @@ interface Placement {
   lone?: readonly Group[];
 }
 
-/** The best layout with two stages per group if it is worth it, or if the request wants it; else null. */
+/**
+ * The best layout with two stages per group if it is worth it, or if the request wants it; else null. Whether it also is where links
+ * that nobody has measured turn out to be slow is not looked at: the planner asks with all slots that memory has left.
+ */
 export function doubled(model: CostModel, best: Judged): Judged | null {
   const { candidate, prediction } = best;
   const { request, N } = model;
   const { twoEach = false } = request;
   const groups = candidate.stages.map(({ peers }) => peers);
-  // Two stages each cross every link twice, which nobody should have to do over links that were not measured.
-  const open = request.config.n_stage === 0 && prediction.schedule === "dynamic" && !model.doubtful;
+  const { n_stage, schedule } = request.config;
+  // Steps that overlap leave nobody idle, whatever a step alone would.
+  const open = prediction.schedule === "dynamic" && schedule !== "2bw" && mayDouble(n_stage, groups);
   const worth = prediction.bubble >= BUBBLE_LEAST && 6 * N * groups.length <= OPS_MAX;
   if (groups.length < 2 || !(twoEach || (open && worth))) return null;
+  // Twice the stages would be another number than the one asked for, and cross links twice that nobody may have measured.
+  const asBefore = !twoEach && (n_stage > 0 || model.doubtful);
   let found: Judged | null = null;
   let limit = twoEach ? Infinity : prediction.seconds * DOUBLED_GAIN;
   for (const placement of PLACEMENTS.map((place) => place(groups))) {
+    if (asBefore && placement.lone === undefined) continue;
     if (model.layers < placement.order.length || !(twoEach || mayGain(model, best, placement))) continue;
     const layout = laidOut(model, placement);
     if (layout === null) continue;
@@ -68,6 +77,17 @@ export function doubled(model: CostModel, best: Judged): Judged | null {
     found = { candidate: { ...layout, spares: candidate.spares }, prediction: next };
   }
   return found;
+}
+
+/** Whether two stages each are a choice: with a number of stages that is asked for, only for as many lone peers. */
+function mayDouble(n_stage: number, groups: readonly Group[]): boolean {
+  if (n_stage === 0) return true;
+  return n_stage >= FIXED_LEAST && n_stage === groups.length && groups.every((group) => group.length === 1);
+}
+
+/** Whether `two`, with two stages each, is enough faster than `one`. */
+export function isFaster(two: Pick<Prediction, "seconds">, one: Pick<Prediction, "seconds">): boolean {
+  return two.seconds < one.seconds * DOUBLED_GAIN;
 }
 
 /** All that idles cannot win more than it lasts, and with twice the stages every hop is made once more, there and back. */
@@ -168,6 +188,8 @@ function runOf(
     return stage.peers.map((_, i) => places.reduce((sum, s) => sum + own[s]![i]!, 0));
   });
   const counts = both.map((seconds) => bestShares(seconds, N));
+  // Whoever gets nothing to compute holds nothing either, and the other one would hold both stages alone.
+  if (counts.some((shares) => shares.includes(0))) return null;
   const mean = (seconds: number[], s: number) =>
     seconds.reduce((sum, it, i) => sum + it * counts[s]![i]! / N, 0);
   const paces = both.map((seconds, s) => Math.max(...seconds.map((it, i) => it * counts[s]![i]! / N)));

@@ -1,5 +1,5 @@
 // Two stages per peer: where the run asks for them, or where quick links and memory make a step shorter by them; never more than
-// memory allows, and never over links that nobody has measured.
+// memory allows, and over links that nobody has measured only if it pays at any rate.
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import type { RunConfig } from "../../peer/wire/run.ts";
@@ -76,13 +76,75 @@ Deno.test("two stages each: over quick links a step is at most 3 % behind the be
       }),
       ...{ schedule: "dynamic", link: () => ({ latency: 0, bytesPerS: 1e9 }) },
     });
-    const [one, two] = [peers, 2 * peers].map((n_stage) => planOf(asked(n_stage)));
-    const published = publishedSchedules(asked(peers), one!).filter(({ seconds }) => seconds !== null);
+    // As many stages as peers are two each as well: those of the line, from both ends.
+    const [line, two] = [peers, 2 * peers].map((n_stage) => planOf(asked(n_stage)));
+    const published = publishedSchedules(asked(peers), line!).filter(({ seconds }) => seconds !== null);
     const best = Math.min(...published.map(({ seconds }) => seconds!));
     assert.ok(published.length > 8, "too little memory for most");
-    assert.ok(one!.seconds > 1.05 * best, `${peers} peers, one stage each: ${one!.seconds}, ${best}`);
-    assert.ok(two!.seconds <= BEHIND_MOST * best, `${peers} peers, ${N}: ${two!.seconds}, ${best}`);
+    const one = Number(/ instead of ([\d.]+) s\.$/.exec(line!.reasons[1]!)![1]);
+    assert.ok(one > 1.05 * best, `${peers} peers, one stage each: ${one}, ${best}`);
+    assert.equal(line!.stages.length, peers);
+    for (const { seconds } of [line!, two!]) {
+      assert.ok(seconds <= BEHIND_MOST * best, `${peers} peers, ${N}: ${seconds}, ${best}`);
+    }
   }
+});
+
+Deno.test("two stages each: as many stages as peers, in which DualPipe holds two each, are as fast as DualPipe without latency", () => {
+  const asked: PlanRequest = {
+    ...equalPeers(Array(8).fill(20), {
+      n_layer: 8,
+      gradient_accumulation_steps: 16,
+      n_stage: 8,
+      shadows: false,
+    }),
+    ...{ schedule: "dynamic", link: () => ({ latency: 0, bytesPerS: 1e9 }) },
+  };
+  const found = planOf(asked);
+  const [dualPipe] = publishedSchedules(asked, found).filter(({ name }) => name === "dualpipe");
+  assert.ok(found.seconds <= BEHIND_MOST * dualPipe!.seconds!, `${found.seconds}, ${dualPipe!.seconds}`);
+  checkPlan(asked, found, { doubled: true });
+});
+
+Deno.test("two stages each: steps that overlap have them only if asked, since nobody would be idle with one", () => {
+  const asked = (schedule: "dynamic" | "2bw", n_stage: number) =>
+    planOf(line(0, { schedule, n_stage, gradient_accumulation_steps: 8 }));
+  assert.ok(hasTwoEach(asked("dynamic", 4)) && hasTwoEach(asked("2bw", 8)));
+  assert.ok(!hasTwoEach(asked("2bw", 4)) && !hasTwoEach(asked("2bw", 0)));
+});
+
+Deno.test("two stages each: a number of stages that is asked for stays, and memory for one each keeps one each", () => {
+  const drawn = fc.record({
+    ...{ seed: fc.nat(10_000), peers: fc.integer({ min: 3, max: 6 }), tight: fc.boolean() },
+    ...{ shadows: fc.boolean(), measured: fc.boolean(), near: fc.boolean() },
+  });
+  const seen = { two: 0, one: 0, unmeasured: 0 };
+  fc.assert(
+    fc.property(drawn, ({ seed, peers, tight, shadows, measured, near }) => {
+      const swarm = drawSwarm({
+        ...{ peers, seed, memory: tight ? [0.3, 0.6] : [1, 4], rate: [1e8, 1e9] },
+        ...{ layerSeconds: [0.05, 0.06], latency: near ? [0.0001, 0.001] : [0.002, 0.06] },
+        config: { n_layer: 8, gradient_accumulation_steps: 12, n_stage: peers, shadows },
+      });
+      const link: PlanRequest["link"] = (from, to) => {
+        const known = swarm.link(from, to)!;
+        return measured ? known : { ...known, latencyMost: 0.03 };
+      };
+      const request = { ...swarm, link };
+      const answer = plan(request);
+      if (answer.kind === "infeasible") return;
+      const two = hasTwoEach(answer);
+      checkPlan(request, answer, { doubled: two });
+      seen.one += Number(!two && answer.stages.length === peers);
+      seen.two += Number(two);
+      seen.unmeasured += Number(two && !measured);
+      if (!two) return;
+      assert.ok(peers >= 4, "two or three would hold more than half of the model each");
+      assert.equal(answer.stages.length, peers);
+    }),
+    { seed: 24, numRuns: 40 },
+  );
+  for (const [what, count] of Object.entries(seen)) assert.ok(count >= 3, `${count} ${what}`);
 });
 
 Deno.test("two stages each: half of the micro-batches go up the line, and those who hold the longer ways have more slots", () => {
@@ -114,14 +176,38 @@ Deno.test("two stages each: of two that mirror one another the quicker has the l
   assert.equal(stages.length, 2);
 });
 
-Deno.test("two stages each: chosen where they pay, not over slow links, and not over links that were not measured", () => {
+Deno.test("two stages each: chosen where they pay, not over slow links, nor over those that nobody measured and that may be", () => {
   // Nobody has room for all layers, and sums are too large for replicas.
-  const lone = (latency: number, latencyMost = latency): PlanRequest => ({
-    ...line(latency, { n_embd: 512, n_inner: 1536, batch_size: 1 }),
+  const lone = (latency: number, latencyMost = latency, n_stage = 0): PlanRequest => ({
+    ...line(latency, { n_embd: 512, n_inner: 1536, batch_size: 1, n_stage }),
     link: () => ({ latency, latencyMost, bytesPerS: 2e7 }),
   });
   const near = planOf(lone(0));
   assert.ok(hasTwoEach(near), near.reasons.join(" "));
   assert.equal(hasTwoEach(planOf(lone(0.05))), false);
   assert.equal(hasTwoEach(planOf(lone(0, 0.1))), false);
+  assert.equal(near.stages.length, 8);
+  assert.equal(planOf(lone(0, 0, 4)).stages.length, 4, "as many as were asked for");
+});
+
+Deno.test("two stages each: over links that nobody has measured only mirrored, and if it pays be they quick or slow", () => {
+  const asked = (peers: number, N: number, latencyMost: number): PlanRequest => ({
+    ...equalPeers(Array(peers).fill(6.5), {
+      ...{ n_layer: 8, n_embd: 64, n_inner: 192, batch_size: 1, gradient_accumulation_steps: N },
+      ...{ recompute: "none", shadows: false, n_stage: peers === 6 ? 6 : 0 },
+    }),
+    ...{ schedule: "dynamic", link: () => ({ latency: 0, latencyMost, bytesPerS: 2e7 }) },
+  });
+  const either = planOf(asked(4, 16, 0.1));
+  assert.ok(hasTwoEach(either) && either.stages.length === 4, either.reasons.join(" "));
+  assert.match(either.reasons[1]!, /, whether links that nobody has measured are quick or slow\.$/);
+  const known = planOf(asked(6, 4, 0));
+  assert.ok(hasTwoEach(known), known.reasons.join(" "));
+  assert.match(known.reasons[1]!, /instead of [\d.]+ s\.$/);
+  assert.equal(hasTwoEach(planOf(asked(6, 4, 0.1))), true);
+  assert.equal(
+    hasTwoEach(planOf(asked(6, 4, 0.5))),
+    false,
+    "few micro-batches fill no slow line from both ends",
+  );
 });

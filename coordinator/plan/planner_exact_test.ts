@@ -162,7 +162,7 @@ function secondsOf(request: PlanRequest, parts: Part[]): number {
     round += shares.reduce((sum, share, i) => sum + share * seconds[i]!, 0) / N;
     pace = Math.max(pace, ...shares.map((share, i) => share * seconds[i]! / N));
     const slots = slotsOf(request, part);
-    const inflight = shares.reduce((sum, share) => sum + Math.min(slots, share), 0);
+    const inflight = Math.min(...shares.map((share) => share <= slots ? N : N * slots / share));
     if (inflight < N) pace = Math.max(pace, round / inflight);
     sync = Math.max(sync, syncSeconds(request, part));
   }

@@ -30,7 +30,10 @@ export interface StageOption {
   pass: number;
   /** Seconds per micro-batch of the group at its best shares. */
   pace: number;
-  /** Micro-batches in flight that the group's memory allows; N if all fit. */
+  /**
+   * Micro-batches in flight that the group's memory allows; N if all fit. Of all that are on their way a member has as large a part
+   * as of the step, so the one with the most work for its slots is the limit.
+   */
   inflight: number;
   /** Slots of each replica. */
   slots: number;
@@ -262,11 +265,11 @@ export class CostModel {
     const shares = bestShares(seconds, this.N);
     let pass = 0;
     let pace = 0;
-    let inflight = 0;
+    let inflight = this.N;
     shares.forEach((share, i) => {
       pass += share * seconds[i]! / this.N;
       pace = Math.max(pace, share * seconds[i]! / this.N);
-      inflight += Math.min(slots, share);
+      if (share > slots) inflight = Math.min(inflight, this.N * slots / share);
     });
     return { recompute, pass, pace, inflight, slots, shares };
   }
@@ -288,8 +291,8 @@ export class CostModel {
     return this.#links.hop(before, after);
   }
 
-  /** The model's cost of a whole layout, each stage at the option that suits it best. */
-  evaluate(stages: readonly GroupStage[]): LayoutCost {
+  /** The model's cost of a whole layout, each stage at the option that suits it best, or at those that are given. */
+  evaluate(stages: readonly GroupStage[], options?: readonly number[]): LayoutCost {
     const cost: LayoutCost = { seconds: 0, pace: 0, slowest: 0, round: 0, sync: 0, options: [] };
     for (let s = stages.length - 1; s >= 0; s--) {
       const stage = stages[s]!;
@@ -298,7 +301,7 @@ export class CostModel {
         cost.round += hop.round;
         if (hop.pace > cost.pace) Object.assign(cost, { pace: hop.pace, slowest: s });
       }
-      const chosen = this.#bestOption(stage, cost);
+      const chosen = options?.[s] ?? this.#bestOption(stage, cost);
       const option = stage.options[chosen]!;
       cost.round += option.pass;
       const pace = this.paceOf(option, cost.round);

@@ -52,16 +52,18 @@ function depth({ model, candidate }: Settled): string {
   return `${plural(stages, "stage")} for ${plural(model.peers, "peer")}: the fastest depth that was found.`;
 }
 
-function twoEach({ prediction, instead }: Settled): string[] {
+function twoEach({ model, prediction, instead }: Settled): string[] {
   if (instead === undefined) return [];
   const step = (seconds: number) => `${seconds.toPrecision(3)} s`;
   const members = prediction.stages.map(({ stage }) => stage.peers.toSorted().join());
   const mirrored = members[0] === members.at(-1) && prediction.stages[0]!.stage.peers.length > 1;
   const way = mirrored ? ", and half of the micro-batches go up the line instead of down" : "";
+  const asked = model.request.twoEach === true;
+  const anyway = model.doubtful && !asked ? ", whether links that nobody has measured are quick or slow" : "";
   return [
     `Peers that compute hold two stages each${way}: ${step(prediction.seconds)} per step instead of ${
       step(instead)
-    }.`,
+    }${anyway}.`,
   ];
 }
 
@@ -119,7 +121,9 @@ function pace({ model, candidate }: Settled): string {
   if (busy >= cost.pace * (1 - 1e-9)) {
     return `The pace is set by the link between stages ${cost.slowest} and ${cost.slowest + 1}: ${seconds}.`;
   }
-  return `The pace is set by the round trip from ${names}, which has memory for ${option.inflight} at a time: ${seconds}.`;
+  return `The pace is set by the round trip from ${names}, which has memory for ${
+    Math.floor(option.inflight)
+  } at a time: ${seconds}.`;
 }
 
 function schedules({ prediction, schedules: tried }: Settled): string[] {
@@ -161,10 +165,11 @@ export function suggestBatch({ model, candidate }: Settled): BatchSuggestion | n
   const { stages, cost } = candidate;
   const sequences = config.batch_size * model.N;
   const peer = stages[cost.slowest]!.peers[0]!;
-  const fixed = 3 * (model.engines[peer]!.overhead ?? 0);
+  const { overhead = 0, fixedShare = 0 } = model.engines[peer]!;
+  const pass = stages[cost.slowest]!.options[cost.options[cost.slowest]!]!.pass;
+  const fixed = 3 * overhead + fixedShare * (pass - 3 * overhead);
   if (fixed === 0 || stages.length < 2) return null;
-  const compute = (stages[cost.slowest]!.options[cost.options[cost.slowest]!]!.pass - fixed) /
-    config.batch_size;
+  const compute = (pass - fixed) / config.batch_size;
   const transfer =
     Math.max(...stages.slice(1).map((stage, s) => model.hop(stages[s]!.peers, stage.peers).pace)) /
     config.batch_size;

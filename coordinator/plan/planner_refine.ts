@@ -48,17 +48,16 @@ export function refine(model: CostModel, start: Judged, options: RefineOptions):
   const moves = options.moves ?? ((candidate) => neighbours(model, candidate, { keepDepth }));
   let best = start;
   for (let round = 0; round < rounds && budget.left > 0; round++) {
-    const better = betterNeighbour(model, best, {
-      budget,
-      near: nearby(model, moves(best.candidate)),
-    });
+    const near = nearby(model, moves(best.candidate));
+    const better = betterOf(model, best, { budget, near }) ??
+      betterOf(model, best, { budget, near: otherOptions(model, best.candidate) });
     if (better === null) break;
     best = better;
   }
   return best;
 }
 
-function betterNeighbour(
+function betterOf(
   model: CostModel,
   best: Judged,
   of: { budget: Budget; near: readonly Candidate[] },
@@ -67,9 +66,19 @@ function betterNeighbour(
     if (of.budget.left <= 0 || candidate.cost.seconds === Infinity) break;
     const rival = judged(model, candidate, best.prediction.schedule, of.budget);
     if (rival.prediction.seconds >= best.prediction.seconds * (1 - 1e-9)) continue;
-    return { ...rival, candidate: candidateOf(model, candidate.stages) };
+    return { ...rival, candidate: { ...candidate, spares: candidateOf(model, candidate.stages).spares } };
   }
   return null;
+}
+
+/** The same groups, one stage at another way of running it: what recomputing costs and slots win is for the simulator to say. */
+function otherOptions(model: CostModel, { stages, spares, cost }: Candidate): Candidate[] {
+  return stages.flatMap(({ options }, s) =>
+    options.flatMap((_, option) => {
+      if (option === cost.options[s]) return [];
+      return [{ stages, spares, cost: model.evaluate(stages, cost.options.with(s, option)) }];
+    })
+  );
 }
 
 /** The neighbours that the cost model likes best. */

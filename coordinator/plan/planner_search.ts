@@ -19,6 +19,8 @@ const SMALL_SWARM = 32;
 const DEPTHS_OF_LARGE = [1, 2, 3, 4, 6, 8, 12, 16];
 /** Depths whose start is improved by local moves; the rest of the starts are dropped. */
 const DEPTHS_IMPROVED = 4;
+/** Starts of one depth that are improved, where only that depth is looked at. */
+const STARTS_IMPROVED = 3;
 /** Layouts that the local search of one depth may look at; fewer in large swarms, where each costs more to look at. */
 const EVALUATIONS_MAX = 4000;
 const EVALUATIONS_TIMES_PEERS = 240_000;
@@ -32,6 +34,8 @@ export interface SearchLimits {
   exactly: boolean;
   /** A layout stays at the depth that its search began with. Default: `exactly`. */
   keepDepth?: boolean;
+  /** Of the starts of one depth, the cheapest first, those that are improved. Default: all. */
+  starts?: { from?: number; to?: number };
 }
 
 /** Layouts of different depths, cheapest first; at least one if the memories hold the model in at most `most` stages. */
@@ -39,7 +43,10 @@ export function searchLayouts(model: CostModel, limits: SearchLimits): Candidate
   const capacities = [...model.engines.keys()].map((peer) => capacityOf(model, peer));
   const starts = depths(model, limits).flatMap((count) => startsOf(model, capacities, count))
     .toSorted(byCost);
-  const better = onePerDepth(starts).slice(0, DEPTHS_IMPROVED).map((start) => improve(model, start, limits));
+  const chosen = limits.exactly
+    ? starts.slice(0, STARTS_IMPROVED)
+    : onePerDepth(starts).slice(0, DEPTHS_IMPROVED);
+  const better = chosen.map((start) => improve(model, start, limits));
   return better.toSorted(byCost);
 }
 

@@ -17,6 +17,8 @@ export interface EngineSpeed {
   weightGrad: number;
   /** Seconds that each operation takes on top, whatever its size: submits, readback. Default 0. */
   overhead?: number;
+  /** Share of the three that does not grow with the sequences of a micro-batch. Default 0. */
+  fixedShare?: number;
   /** Seconds in which a tensor of a boundary is decoded, and another encoded: half of it belongs to F, half to B. Default 0. */
   coding?: number;
 }

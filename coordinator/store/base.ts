@@ -6,9 +6,10 @@ import { join } from "node:path";
 import { baseSpec, stageLayout, type TensorLayout, wholeModel } from "../../peer/model/layout.ts";
 import { BASE_NAME, baseTensors, baseText, checkBase } from "../../peer/model/lora_base.ts";
 import { decodeHeader, headerLength } from "../../peer/model/safetensors.ts";
-import { type BaseList, readBaseList, readSourceTensors, type SourceTensor } from "../../peer/wire/base.ts";
+import { type BaseList, readBaseList, type SourceTensor } from "../../peer/wire/base.ts";
 import { assert, messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import type { ModelSpec } from "../../peer/wire/run.ts";
+import { type BaseSource, readSource, type SourcePlace } from "./base_source.ts";
 
 export { BASE_NAME } from "../../peer/model/lora_base.ts";
 
@@ -17,17 +18,12 @@ const LENGTH_BYTES = 8;
 const NO_HASH = "0".repeat(64);
 /** The data begins at a multiple of this, as the reference writer pads. */
 const ALIGNMENT = 8;
-/** Longest name of an imported file. */
-const NAME_CHARS_MAX = 300;
 /** Read at once. */
 const PIECE_BYTES = 4 << 20;
 
-/** Where a tensor's values lie in a file that was imported, if that holds them as ours does. */
-export type SourcePlace = Omit<SourceTensor, "name" | "sha256">;
-
 export interface BaseInput {
   spec: ModelSpec;
-  /** Fills in one tensor; gives the SHA-256 of the bytes that it was read from, if they have a place. */
+  /** Fills in one tensor; gives the SHA-256 of the bytes at its place, if it has one. */
   read(tensor: TensorLayout, into: Float32Array): Promise<string | null>;
   /** Names of the imported files, and where in them a tensor lies. */
   source?: { files: string[]; place(tensor: TensorLayout): SourcePlace | null };
@@ -36,7 +32,7 @@ export interface BaseInput {
 
 interface Written {
   hashes: string[];
-  source: { files: string[]; tensors: SourceTensor[] } | null;
+  source: BaseSource | null;
 }
 
 /**
@@ -120,7 +116,7 @@ export class BaseFile {
   /** Without a `source`, which begins with an address. */
   readonly list: BaseList;
   /** Where the imported files have the same values; null if it was not written from files. */
-  readonly source: { files: string[]; tensors: SourceTensor[] } | null;
+  readonly source: BaseSource | null;
   readonly #path: string;
 
   private constructor(path: string, list: BaseList, source: BaseFile["source"]) {
@@ -199,22 +195,11 @@ export async function copyBase(fromRun: string, toRun: string): Promise<void> {
   }
 }
 
-/** Of an imported file, without its folder. */
-function isName(name: unknown): name is string {
-  return typeof name === "string" && name !== "" && name.length <= NAME_CHARS_MAX && !/[\\/]/.test(name);
-}
-
-function sourceOf(path: string, text: string | undefined): BaseFile["source"] {
+function sourceOf(path: string, text: string | undefined): BaseSource | null {
   if (text === undefined) return null;
-  try {
-    const { files, tensors } = JSON.parse(text) as Record<string, unknown>;
-    const read = readSourceTensors(tensors);
-    if (!read.ok) throw new Error(read.reason);
-    if (!Array.isArray(files) || !files.every(isName)) throw new Error("files: not a list of names");
-    return { files, tensors: read.value };
-  } catch (error) {
-    throw bad(path, `its source cannot be read: ${messageOf(error).slice(0, 200)}`);
-  }
+  const source = readSource(text);
+  if (source.ok) return source.value;
+  throw bad(path, source.reason);
 }
 
 async function openFile(path: string): Promise<Deno.FsFile> {

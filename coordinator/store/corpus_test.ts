@@ -80,3 +80,13 @@ Deno.test("corpus: a checkpoint's vocabulary rules; a character outside it is re
     assert.deepEqual(Array.from(corpus.tokens), [2, 1, 1, 2]);
     await assert.rejects(loadCorpus(path, ["a", "z"]), refusal("bad-corpus", /b/));
   }));
+
+Deno.test({
+  name: "corpus: a file that this program may not read is named with what lets it",
+  permissions: { read: [import.meta.dirname!] },
+  fn: () =>
+    assert.rejects(
+      loadCorpus("/elsewhere/text.txt"),
+      /"\/elsewhere\/text.txt" may not be read: .*; add --dataset \/elsewhere\/text.txt/,
+    ),
+});

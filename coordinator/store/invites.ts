@@ -30,6 +30,8 @@ const INVITE = v.strictObject({
 const FILE = v.strictObject({
   /** Whether the public link lets anybody in. */
   open: v.boolean(),
+  /** Whether the public link and invitations let their holders write text; absent: as the run was made. */
+  text: v.optional(v.boolean()),
   next: COUNT,
   invites: v.pipe(v.array(INVITE), v.maxLength(INVITES_MAX)),
 });
@@ -51,6 +53,11 @@ export class Invites {
     return this.#content.open;
   }
 
+  /** Whether whoever may join may write text; null: nobody has said so since the run was made. */
+  get text(): boolean | null {
+    return this.#content.text ?? null;
+  }
+
   get all(): readonly Invitation[] {
     return this.#content.invites;
   }
@@ -58,6 +65,11 @@ export class Invites {
   /** @throws whatever the disk says; nothing has changed then. */
   setOpen(open: boolean): void {
     this.#write({ ...this.#content, open });
+  }
+
+  /** @throws whatever the disk says; nothing has changed then. */
+  setText(text: boolean): void {
+    this.#write({ ...this.#content, text });
   }
 
   /** @throws {ShoalError} usage if there are too many. */

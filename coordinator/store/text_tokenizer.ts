@@ -4,6 +4,8 @@ import { Tokenizer } from "@huggingface/tokenizers";
 import { charTokenizer } from "../../peer/model/tokenizer.ts";
 import { messageOf, ShoalError } from "../../peer/wire/errors.ts";
 import type { CheckpointManifest } from "./checkpoint_manifest.ts";
+import { tokenText } from "./token_text.ts";
+import { type TextMarks, textMarks } from "./tokenizer_marks.ts";
 
 /** Characters that an error message lists of the vocabulary. */
 const SHOWN_MAX = 120;
@@ -25,6 +27,10 @@ export interface TextTokenizer {
   bytes(tokens: ArrayLike<number>): number;
   /** Whether the token says that a text is over. */
   ends(token: number): boolean;
+  /** A token by itself, as lists of tokens show it. */
+  nameOf(token: number): string;
+  /** All of which that is so. */
+  readonly endTokens: readonly number[];
 }
 
 export interface TokenStream {
@@ -59,6 +65,8 @@ function characterTokenizer(vocab: readonly string[]): TextTokenizer {
     stream: () => ({ push: (token) => tokenizer.decode([token]), rest: () => "" }),
     bytes: (tokens) => sumOf(tokens, lengths),
     ends: () => false,
+    endTokens: [],
+    nameOf: (token) => vocab[token] ?? "",
   };
 }
 
@@ -73,12 +81,15 @@ function neverSeen(char: string, vocab: readonly string[]): ShoalError {
 }
 
 function wordTokenizer(json: string, vocabSize: number): TextTokenizer {
-  const { tokenizer, byteLevel } = openTokenizer(json);
+  const { tokenizer, byteLevel, marks } = openTokenizer(json);
   const special = new Set<number>();
   for (const [id, token] of tokenizer.get_added_tokens_decoder()) if (token.special) special.add(id);
   const lengths = Array.from({ length: vocabSize }, (_, id) => {
     return special.has(id) ? 0 : byteLength(tokenizer.id_to_token(id) ?? "", byteLevel);
   });
+  // Another text's beginning is this one's end, too. What stands for an unknown word or fills a row up says nothing of the kind.
+  const named = [...marks.ends, ...(marks.begin === null ? [] : [marks.begin])].map(({ id }) => id);
+  const ends = marks.ends.length > 0 ? new Set(named) : special;
   const encode = (text: string, add_special_tokens: boolean) => {
     const { ids } = tokenizer.encode(text, { add_special_tokens });
     const beyond = ids.find((id) => !(Number.isInteger(id) && id >= 0 && id < vocabSize));
@@ -100,14 +111,20 @@ function wordTokenizer(json: string, vocabSize: number): TextTokenizer {
     },
     stream: (before = []) => new WordStream(decode, before.slice(-CONTEXT_TOKENS)),
     bytes: (tokens) => sumOf(tokens, lengths),
-    ends: (token) => special.has(token),
+    ends: (token) => ends.has(token),
+    endTokens: [...ends],
+    nameOf: (token) => {
+      const name = tokenizer.id_to_token(token) ?? "";
+      return special.has(token) ? name : tokenText(name, byteLevel);
+    },
   };
 }
 
-function openTokenizer(json: string): { tokenizer: Tokenizer; byteLevel: boolean } {
+function openTokenizer(json: string): { tokenizer: Tokenizer; byteLevel: boolean; marks: TextMarks } {
   try {
     const parsed = JSON.parse(json);
-    return { tokenizer: new Tokenizer(parsed, {}), byteLevel: hasType(parsed.decoder, "ByteLevel") };
+    const tokenizer = new Tokenizer(parsed, {});
+    return { tokenizer, byteLevel: hasType(parsed.decoder, "ByteLevel"), marks: textMarks(parsed) };
   } catch (error) {
     const reason = messageOf(error).slice(0, 200);
     throw new ShoalError("bad-checkpoint", `its tokenizer.json cannot be used: ${reason}`, { cause: error });

@@ -87,7 +87,29 @@ Deno.test("tokenizer: merges make fewer tokens, and special tokens end a text an
   assert.equal(words.bytes([258, ENDS]), 4);
   assert.deepEqual(words.encodePrompt("the"), [257]);
   assert.deepEqual(pieces.encodePrompt("ab"), [1, ...pieces.encode("ab")], "a prompt begins with <s>");
-  assert.ok(pieces.ends(2));
+  assert.deepEqual([pieces.endTokens, pieces.ends(2), pieces.ends(1)], [[2, 1], true, true]);
+  assert.ok(!pieces.ends(0), "an unknown word ends no text");
+  assert.deepEqual([words.endTokens, tokenizers[0]![1].endTokens], [[ENDS], []]);
+});
+
+Deno.test("tokenizer: a token by itself is its text, or its bytes where they are no whole character", () => {
+  const [characters, words, pieces] = tokenizers.map(([, it]) => it) as [
+    TextTokenizer,
+    TextTokenizer,
+    TextTokenizer,
+  ];
+  assert.equal(characters.nameOf(1), "a");
+  assert.deepEqual([words.nameOf(258), words.nameOf(ENDS)], [" the", "<|endoftext|>"]);
+  assert.deepEqual(
+    words.encode("水").map((it) => words.nameOf(it)).join(""),
+    "bytes:\\xe6bytes:\\xb0bytes:\\xb4",
+  );
+  assert.deepEqual([259, 264, 3 + 0x0a, 3 + 0xe6].map((it) => pieces.nameOf(it)), [
+    " ",
+    " ab",
+    "\n",
+    "bytes:\\xe6",
+  ]);
 });
 
 Deno.test("tokenizer: half a character at the end of a text is told as what it is", () => {

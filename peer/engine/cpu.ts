@@ -3,13 +3,14 @@
 // micro-batch always gives the same bits, whichever peer computes it and (untied, codec raw32) wherever the model is cut.
 import { decodeTensor, encodeTensor } from "../codec/codec.ts";
 import { BoundaryTimes } from "./boundary_times.ts";
-import { cpuMemory } from "../model/cpu_memory.ts";
 import { stageLayout } from "../model/layout.ts";
-import { engineSaid } from "../model/stage_memory.ts";
+import { type AdapterStack, adapterStack, stackAdapters, unstackGradient } from "../model/lora_groups.ts";
+import { cpuStageMemory, engineSaid } from "../model/stage_memory.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
 import type { Encoded } from "../wire/run.ts";
 import { stageForward, stageInputGrad, stageShape, stageWeightGrad } from "../../shaders/reference/stage.ts";
 import { viewParams } from "../../shaders/reference/stage.ts";
+import { adapterGrads, matrixFactors } from "../../shaders/reference/adapters.ts";
 import type { StagePending, StageReferenceInput, StageSaved } from "../../shaders/reference/stage.ts";
 import type { StageParams, StageShape } from "../../shaders/reference/stage.ts";
 import type { StageBuild, StageEngine, StageInput, StageMemory, StageOutput } from "./engine.ts";
@@ -36,7 +37,11 @@ class CpuEngine implements StageEngine {
   readonly #flatParams: Float64Array;
   readonly #flatGrads: Float64Array;
   readonly #params: StageParams;
-  readonly #grads: StageParams;
+  /** Absent beside adapters, whose gradient is stacked as they are. */
+  readonly #grads?: StageParams;
+  readonly #stack: AdapterStack | undefined;
+  readonly loadAdapters?: (adapters: Float32Array) => Promise<void>;
+  #adapters = new Float64Array(0);
   #destroyed = false;
 
   constructor(build: StageBuild) {
@@ -45,12 +50,14 @@ class CpuEngine implements StageEngine {
     this.name = engineSaid("cpu (double precision)", build);
     this.#build = build;
     this.#shape = { ...stageShape(spec, stage, batchSize), roundLayers: true };
-    this.#memory = cpuMemory(this.#shape, { layers: stage.endLayer - stage.firstLayer, slots, floats });
+    this.#stack = adapterStack(build);
+    this.#memory = cpuStageMemory(build);
     this.#slots = Array.from({ length: slots }, () => ({}));
     this.#flatParams = new Float64Array(floats);
-    this.#flatGrads = new Float64Array(floats);
+    this.#flatGrads = new Float64Array(this.#stack?.floats ?? floats);
     this.#params = viewParams(spec, stage, this.#flatParams);
-    this.#grads = viewParams(spec, stage, this.#flatGrads);
+    if (this.#stack) this.loadAdapters = (adapters) => this.#loadAdapters(adapters);
+    else this.#grads = viewParams(spec, stage, this.#flatGrads);
   }
 
   load(params: Float32Array): Promise<void> {
@@ -96,11 +103,37 @@ class CpuEngine implements StageEngine {
     return this.#run(() => {
       const { saved, pending } = this.#slot(slot);
       assert(saved && pending, `slot ${slot} is not ready for its weight gradient`);
-      this.#flatGrads.fill(0);
-      stageWeightGrad(this.#shape, this.#grads, { saved, pending });
+      if (this.#stack) this.#adapterGrads(this.#stack, { saved, pending });
+      else {
+        this.#flatGrads.fill(0);
+        stageWeightGrad(this.#shape, this.#grads!, { saved, pending });
+      }
       this.#slots[slot] = {};
-      return Float32Array.from(this.#flatGrads);
+      return this.#stack ? unstackGradient(this.#stack, this.#flatGrads) : Float32Array.from(this.#flatGrads);
     });
+  }
+
+  #loadAdapters(adapters: Float32Array): Promise<void> {
+    return this.#run(() => {
+      this.#adapters = Float64Array.from(stackAdapters(this.#stack!, adapters));
+    });
+  }
+
+  #adapterGrads(
+    { groups }: AdapterStack,
+    { saved, pending }: { saved: StageSaved; pending: StagePending },
+  ): void {
+    const { B, T } = this.#shape, values = this.#adapters;
+    for (const { kind, layer, rows, cols, ranks, aAt, bAt } of groups) {
+      const [a, b] = [
+        values.subarray(aAt, aAt + ranks * cols),
+        values.subarray(bAt, bAt + ranks * rows),
+      ];
+      const factors = matrixFactors(kind, saved.blocks[layer]!, pending.blocks[layer]!);
+      const { da, db } = adapterGrads({ ...factors, a, b }, { R: B * T, rows, cols, ranks });
+      this.#flatGrads.set(da, aAt);
+      this.#flatGrads.set(db, bAt);
+    }
   }
 
   memory(): StageMemory {

@@ -3,11 +3,12 @@
 import assert from "node:assert/strict";
 import { stageForward, stageInputGrad, stageShape, viewParams } from "../../shaders/reference/stage.ts";
 import { randomArray, randomTokens, relativeError } from "../../shaders/reference/check.ts";
+import { encodeTensor } from "../codec/codec.ts";
 import { cpuSlotBytes } from "../model/cpu_memory.ts";
 import { findTensor, splitLayers, stageLayout, wholeModel } from "../model/layout.ts";
 import type { StageLayout } from "../model/layout.ts";
 import { ShoalError } from "../wire/errors.ts";
-import type { CodecId, Encoded, ModelSpec, StageSpec } from "../wire/run.ts";
+import type { CodecId, Encoded, LoraSpec, ModelSpec, StageSpec } from "../wire/run.ts";
 import { createCpuEngine } from "./cpu.ts";
 import type { StageEngine } from "./engine.ts";
 
@@ -231,6 +232,28 @@ for (const [model, stage] of [spec, gpt2].flatMap((model) => cuts.map((cut) => [
     const { pending } = stageInputGrad(shape, params, { saved, ...dOutput });
     assert.equal(cpuSlotBytes(shape, stage.endLayer - stage.firstLayer), heldBytes({ saved, pending }));
   });
+}
+
+Deno.test("memory beside adapters is their stacked values and gradients, and the products of the widest group", async () => {
+  const adapters: LoraSpec = { rank: 3, alpha: 3, targets: ["q_proj", "v_proj", "up_proj"] };
+  const stage = { index: 1, firstLayer: 1, endLayer: 3, embed: false, head: false };
+  const codecs = { codecForward: "raw32", codecBackward: "raw32" } as const;
+  const engine = createCpuEngine({ spec, stage, batchSize: B, slots: 1, ...codecs, adapters });
+  const { params, scratch } = engine.memory();
+  // q and v are six ranks beside 16 rows and 8 columns, up three beside 12 and 8; whole fours, and places in whole 64s.
+  const floats = 2 * (64 + 128 + 64 + 64);
+  assert.equal(params, 8 * (stageLayout(spec, stage).size + floats));
+  const trained = stageLayout({ ...spec, lora: adapters }, stage).size;
+  assert.equal(scratch, 8 * (floats + 8 * (2 * R + 16 + 8)) + 4 * trained);
+  await engine.load(paramsOf(spec, stage));
+  await engine.loadAdapters!(new Float32Array(trained));
+  await engine.forward(0, { activation: encodeTensor("raw32", randomArrayF32(R * 8), R, 8) });
+  await engine.backward(0, encodeTensor("raw32", randomArrayF32(R * 8), R, 8));
+  assert.equal((await engine.weightGrad(0)).length, trained);
+});
+
+function randomArrayF32(size: number): Float32Array {
+  return Float32Array.from(randomArray(3, size, 1));
 }
 
 Deno.test("memory counts every slot", async () => {

@@ -8,6 +8,7 @@ import type {
   CodecId,
   DtypeId,
   Encoded,
+  LoraSpec,
   ModelSpec,
   OptimizerId,
   RecomputeId,
@@ -32,6 +33,8 @@ export interface StageBuild {
   dtype?: DtypeId;
   /** gpu: with room for the state on the device, if the engine can. Default exact. */
   optimizer?: OptimizerId;
+  /** Only these adapters are trained, `spec` is their base's, and W gives no other gradient. Default: all of `spec` is trained. */
+  adapters?: LoraSpec;
 }
 
 /** Tokens and targets are [B*T] row-major; the first stage reads tokens, the last stage reads targets. */
@@ -92,6 +95,11 @@ export interface StageEngine {
   readonly name: string;
   /** Uploads the stage's flat f32 parameters (order and offsets: peer/model/layout.ts) and frees every slot. */
   load(params: Float32Array): Promise<void>;
+  /**
+   * Of engines that were built with adapters: their values, flat f32 in the adapters' own layout, after each load() of the merged
+   * weights. W then gives their gradients, in that layout. An engine without it gives the gradient of the whole matrices.
+   */
+  loadAdapters?(adapters: Float32Array): Promise<void>;
   /** F: keeps what B and W need in `slot`. Saves nothing if `slot` is null (evaluation). */
   forward(slot: number | null, input: StageInput): Promise<StageOutput>;
   /** B: input gradient of the micro-batch in `slot`; null comes in at the last stage and goes out at the first. */

@@ -1,8 +1,8 @@
 // A stage whose adapters are trained beside a frozen base: any engine behind the same contract, which computes with the merged
-// weights and gives the gradient of the whole matrices. What goes in and out here is adapters only. What must stay true: the
-// projection is linear in the gradient and runs in one order, so sums over peers mean the same and bits do not depend on who computed.
+// weights and gives the adapters' gradient, or that of the whole matrices. What goes in and out here is adapters only. What must
+// stay true: both are linear in the rows' gradients and sum in one order, so sums over peers mean the same and bits do not depend on who computed.
 import { baseSpec, stageLayout } from "../model/layout.ts";
-import { addProduct, type LoraMatrix, loraOf, loraScale, loraTargets } from "../model/lora.ts";
+import { addProduct, besideBase, type LoraMatrix, loraOf, loraScale, loraTargets } from "../model/lora.ts";
 import { loraMemory } from "../model/lora_memory.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
 import type { Encoded } from "../wire/run.ts";
@@ -43,8 +43,7 @@ export function withLora(create: CreateEngine, baseOf: BaseOf): CreateEngine {
     if (build.spec.lora === undefined) return await create(build);
     // Fetched first: a base that cannot be had is told before anything is allocated for it.
     const base = await baseOf(build);
-    // The optimizer on a GPU would train the matrices themselves.
-    const inner = await create({ ...build, spec: baseSpec(build.spec), optimizer: "exact" });
+    const inner = await create(besideBase(build));
     try {
       return new LoraEngine(build, inner, base);
     } catch (error) {
@@ -107,6 +106,7 @@ export class LoraEngine implements StageEngine {
       at += rows * cols;
     }
     await this.#inner.load(this.#weights);
+    await this.#inner.loadAdapters?.(this.#adapters);
   }
 
   forward(slot: number | null, input: StageInput): Promise<StageOutput> {
@@ -118,6 +118,7 @@ export class LoraEngine implements StageEngine {
   }
 
   async weightGrad(slot: number): Promise<Float32Array> {
+    if (this.#inner.loadAdapters !== undefined) return await this.#inner.weightGrad(slot);
     const dense = await this.#inner.weightGrad(slot);
     assert(this.#adapters.length === this.#size, "adapters were loaded");
     const out = new Float32Array(this.#size);

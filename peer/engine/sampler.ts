@@ -13,6 +13,10 @@ export interface SampleOptions extends DrawOptions {
   /** Tokens to write. */
   count: number;
   seed: number;
+  /** Told of each token that is written, before it is, with the logits [V] that it was drawn from; they may be overwritten after. */
+  watch?: (token: number, logits: Float32Array) => void;
+  /** `watch` is told of the prompt's tokens, too, but the first, in order; of those that the window holds. */
+  watchPrompt?: boolean;
 }
 
 export interface Sampler {
@@ -70,13 +74,23 @@ class CpuSampler implements Sampler {
   *#continue(prompt: readonly number[], last: number, options: SampleOptions): Generator<number, void, void> {
     const text = ++this.#text;
     const next = randomStream([options.seed]);
-    this.#read(readAnew(this.#window, windowOf(prompt, this.#spec.block_size)));
+    const before = windowOf(prompt, this.#spec.block_size), { watch } = options;
+    if (options.watchPrompt === true && watch !== undefined) this.#watchPrompt([...before, last], watch);
+    else this.#read(readAnew(this.#window, before));
     let token = last;
     for (let written = 0; written < options.count; written++) {
-      token = drawToken(this.#append(token), options, next);
+      const logits = this.#append(token);
+      token = drawToken(logits, options, next);
+      watch?.(token, logits);
       yield token;
       assert(text === this.#text, "another text was begun with this sampler");
     }
+  }
+
+  /** Reads all but the last, one by one. */
+  #watchPrompt(tokens: readonly number[], watch: NonNullable<SampleOptions["watch"]>): void {
+    readAnew(this.#window, []);
+    for (let i = 0; i + 1 < tokens.length; i++) watch(tokens[i + 1]!, this.#append(tokens[i]!));
   }
 
   logits(tokens: readonly number[]): Float32Array {

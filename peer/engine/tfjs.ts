@@ -8,6 +8,8 @@ import { BoundaryTimes } from "./boundary_times.ts";
 import type { StageBuild, StageEngine, StageInput, StageMemory, StageOutput } from "./engine.ts";
 import { type TfjsBackendName, wasmBackend, webgpuBackend } from "./tfjs_backend.ts";
 import { engineSaid } from "../model/stage_memory.ts";
+import { stackAdapters, unstackGradient } from "../model/lora_groups.ts";
+import type { PlacedGrad, TfjsAdapters } from "../model/tfjs_adapters.ts";
 import { type MathShape, mathShape, type StageMath } from "../model/tfjs_math.ts";
 import { tfjsMemory, totalBytes } from "../model/tfjs_memory.ts";
 import { type BoundaryShapes, boundaryShapes, dimsOf } from "../model/stage_tensors.ts";
@@ -19,7 +21,7 @@ import { WasmMath } from "./tfjs_wasm.ts";
 interface Slot<X> {
   state: "free" | "forward done" | "backward done";
   held: StageSlot<X> | null;
-  /** Flat, in layout order; from the first gradient of a weight until W hands it out. */
+  /** Flat, in layout order, of adapters as they are stacked; from the first gradient of a weight until W hands it out. */
   gradient: Float32Array | null;
 }
 
@@ -53,6 +55,7 @@ export interface TfjsParts<X, W> {
 
 export class TfjsEngine<X, W> implements StageEngine {
   readonly name: string;
+  readonly loadAdapters?: (adapters: Float32Array) => Promise<void>;
   readonly boundary = new BoundaryTimes();
   readonly #build: StageBuild;
   readonly #math: StageMath<X, W>;
@@ -69,6 +72,8 @@ export class TfjsEngine<X, W> implements StageEngine {
     this.#build = build;
     this.#math = math;
     this.#stage = new TfjsStage(build, math, shape);
+    const { adapters } = this.#stage;
+    if (adapters) this.loadAdapters = (values) => this.#loadAdapters(adapters, values);
     this.#memory = tfjsMemory(build);
     this.#shapes = boundaryShapes(dimsOf(build));
     this.#slots = Array.from({ length: build.slots }, () => ({ state: "free", held: null, gradient: null }));
@@ -83,6 +88,13 @@ export class TfjsEngine<X, W> implements StageEngine {
       }
       this.#stage.load(layoutViews(this.#build, params));
       for (const slot of this.#slots) this.#empty(slot);
+      return Promise.resolve();
+    });
+  }
+
+  #loadAdapters(adapters: TfjsAdapters<X, W>, values: Float32Array): Promise<void> {
+    return this.#alone(() => {
+      adapters.load(stackAdapters(adapters.stack, values));
       return Promise.resolve();
     });
   }
@@ -124,7 +136,8 @@ export class TfjsEngine<X, W> implements StageEngine {
       await this.#drive(this.#stage.weightGrads(target.held!), target);
       const { gradient } = target;
       this.#empty(target);
-      return gradient!;
+      const { adapters } = this.#stage;
+      return adapters ? unstackGradient(adapters.stack, gradient!) : gradient!;
     });
   }
 
@@ -173,7 +186,9 @@ export class TfjsEngine<X, W> implements StageEngine {
     }
   }
 
-  async #put({ name, gradient, skipped = 0, tokens }: NamedGrad<X>, slot: Slot<X>): Promise<void> {
+  async #put(grad: NamedGrad<X> | PlacedGrad<X>, slot: Slot<X>): Promise<void> {
+    if ("at" in grad) return await this.#place(grad, slot);
+    const { name, gradient, skipped = 0, tokens } = grad;
     const math = this.#math, size = math.size(gradient);
     const layout = stageLayout(this.#build.spec, this.#build.stage);
     const flat = slot.gradient ??= new Float32Array(layout.size);
@@ -182,6 +197,11 @@ export class TfjsEngine<X, W> implements StageEngine {
     const rows = new Float32Array(size);
     await math.read(gradient, rows);
     scatterAdd(flat.subarray(offset, offset + whole), rows, tokens);
+  }
+
+  async #place({ at, gradient }: PlacedGrad<X>, slot: Slot<X>): Promise<void> {
+    const flat = slot.gradient ??= new Float32Array(this.#stage.adapters!.stack.floats);
+    await this.#math.read(gradient, flat.subarray(at, at + this.#math.size(gradient)));
   }
 
   #empty(slot: Slot<X>): void {

@@ -8,6 +8,7 @@ import { scaleFactors } from "../gpu/kernels/halves.ts";
 import { noRotation, rotaryTable } from "../gpu/kernels/rotary.ts";
 import { Program } from "../gpu/program.ts";
 import { blockTensor, weightsInBackward } from "../model/block_tensors.ts";
+import { type AdapterStack, halvesFactors, stackAdapters, unstackGradient } from "../model/lora_groups.ts";
 import { inHalves } from "../model/stage_tensors.ts";
 import { assert, ShoalError } from "../wire/errors.ts";
 import type { Encoded } from "../wire/run.ts";
@@ -20,6 +21,7 @@ import type {
   StageOutput,
 } from "./engine.ts";
 import { BoundaryTimes } from "./boundary_times.ts";
+import { adapterTensor } from "./wgsl_adapters.ts";
 import { decodePlan, fromEncoded, toEncoded } from "./wgsl_codec.ts";
 import { WgslOptimizer } from "./wgsl_optimizer.ts";
 import { addGradientName } from "./wgsl_optimizer_plan.ts";
@@ -63,6 +65,7 @@ export async function createWgslEngine(
 class WgslEngine implements StageEngine {
   readonly name: string;
   readonly optimizer?: StageOptimizer;
+  readonly loadAdapters?: (adapters: Float32Array) => Promise<void>;
   readonly boundary = new BoundaryTimes();
   readonly #stage: StageProgram;
   readonly #program: Program;
@@ -75,6 +78,8 @@ class WgslEngine implements StageEngine {
   /** The optimizer on the GPU has the state: gradients that make room are summed, not read back. */
   #sums = false;
   #lossExponent = 0;
+  /** What B of each group of adapters was multiplied with, where there are some and their products are kept in halves. */
+  #factors: number[] = [];
   #tail: Promise<unknown> = Promise.resolve();
 
   constructor(gpu: GpuDevice, stage: StageProgram, program: Program) {
@@ -82,7 +87,9 @@ class WgslEngine implements StageEngine {
     this.#stage = stage;
     this.#program = program;
     this.#slots = new Array<SlotState>(stage.planning.build.slots).fill("free");
-    if (stage.planning.build.optimizer === "gpu") this.optimizer = this.#createOptimizer();
+    const { build, adapters } = stage.planning;
+    if (adapters) this.loadAdapters = (values) => this.#loadAdapters(adapters, values);
+    if (build.optimizer === "gpu") this.optimizer = this.#createOptimizer();
   }
 
   #createOptimizer(): StageOptimizer {
@@ -120,6 +127,19 @@ class WgslEngine implements StageEngine {
         this.#program.upload(partName("params", part), bytesOf(params.subarray(offset, offset + size)));
       }
       this.#loaded(false);
+      return Promise.resolve();
+    });
+  }
+
+  #loadAdapters(stack: AdapterStack, adapters: Float32Array): Promise<void> {
+    return this.#alone(() => {
+      const { layerFloats, floats } = stack;
+      if (inHalves(this.#stage.planning)) this.#factors = halvesFactors(stack, adapters);
+      const stacked = stackAdapters(stack, adapters, this.#factors);
+      for (let layer = 0; layer * layerFloats < floats; layer++) {
+        const values = stacked.subarray(layer * layerFloats, (layer + 1) * layerFloats);
+        this.#program.upload(adapterTensor("adapters", layer), bytesOf(values));
+      }
       return Promise.resolve();
     });
   }
@@ -180,7 +200,9 @@ class WgslEngine implements StageEngine {
   }
 
   async #gradient(slot: number): Promise<Float32Array> {
-    return new Float32Array(await this.#program.run(weightGradName(slot)));
+    const gradient = new Float32Array(await this.#program.run(weightGradName(slot)));
+    const { adapters } = this.#stage.planning;
+    return adapters ? unstackGradient(adapters, gradient, this.#factors) : gradient;
   }
 
   /** There is one gradient on the GPU: a B that writes it first brings another slot's to the CPU, or to the sum. */
@@ -219,7 +241,7 @@ class WgslEngine implements StageEngine {
     const { embed, head } = build.stage;
     if (embed) {
       const tokens = this.#uploadIds(slotTensor(slot, "tokens"), input.tokens);
-      if (slot !== "eval") {
+      if (slot !== "eval" && !this.#stage.planning.adapters) {
         this.#program.upload(
           slotTensor(slot, "lookup"),
           bytesOf(tokenLookup(tokens, this.#stage.planning.V)),

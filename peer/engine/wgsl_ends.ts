@@ -7,7 +7,7 @@ import type { TensorRef } from "../gpu/arena.ts";
 import type { DispatchPlan } from "../gpu/program.ts";
 import { EMBEDDING_NAME, POSITIONS_NAME } from "../model/layout.ts";
 import { blockTensor, weightsInBackward } from "../model/block_tensors.ts";
-import { distinctTokensMax, inHalves } from "../model/stage_tensors.ts";
+import { distinctTokensMax, inHalves, keepsFinalPartial } from "../model/stage_tensors.ts";
 import {
   headName,
   type SlotName,
@@ -151,17 +151,21 @@ function logitGrad(
 export function headBackward(p: StagePlanning, slot: number): DispatchPlan[] {
   const { R, C } = p;
   const t = blockTensor(p, slot);
-  const gradients = vocabularyTiles(p, "gradient", headName(p));
+  const tiles = vocabularyTiles(p, "params", headName(p));
+  // Beside adapters the head is frozen.
+  const gradients = weightsInBackward(p.build) && !p.adapters
+    ? vocabularyTiles(p, "gradient", headName(p))
+    : [];
   const normed = finalNormed(p);
   return [
     ...finalNorm(p, slot),
-    ...vocabularyTiles(p, "params", headName(p)).flatMap((rows, i) => [
+    ...tiles.flatMap((rows, i) => [
       ...logitGrad(p, slot, { rows, normed }),
       matmul(p, "nn", {
         ...{ M: R, N: C, K: rows.count, a: "logits", b: rows.slice, out: "dnormed" },
         accumulate: rows.from > 0,
       }),
-      ...(weightsInBackward(p.build) ? [headTileGrad(p, gradients[i]!, normed)] : []),
+      ...(gradients[i] ? [headTileGrad(p, gradients[i], normed)] : []),
     ]),
     normBackward(p, {
       ...{ dy: "dnormed", x: t("x", p.layers), gain: finalNormSlice(p, "params") },
@@ -171,7 +175,7 @@ export function headBackward(p: StagePlanning, slot: number): DispatchPlan[] {
 }
 
 function finalPartial(p: StagePlanning, slot: number): string {
-  return slotTensor(weightsInBackward(p.build) ? "eval" : slot, "final partial");
+  return slotTensor(keepsFinalPartial(p) ? slot : "eval", "final partial");
 }
 
 /** The gradient of one tile's logits, in `logits`, -> that of its rows of the head. */

@@ -12,6 +12,8 @@ export function refuseUnbindable(p: StagePlanning, limits: ArenaLimits): void {
   const max = Math.min(limits.bufferBytesMax, limits.bindingBytesMax);
   const { activations, scratch } = stageTensors(p);
   const matrices = paramTensors(p.parts, "params");
+  const adapters = p.adapters ? p.adapters.layerFloats * FLOAT_BYTES : 0;
+  if (adapters > max) refuse("a layer's adapters", adapters, { max, remedy: ADAPTERS_REMEDY });
   for (const [i, { bytes }] of matrices.entries()) {
     if (bytes > max) refuse(matrixName(p, i), bytes, { max, remedy: MATRIX_REMEDY });
   }
@@ -21,6 +23,9 @@ export function refuseUnbindable(p: StagePlanning, limits: ArenaLimits): void {
   }
 }
 
+const FLOAT_BYTES = 4;
+const ADAPTERS_REMEDY =
+  "let peers compute whose adapter binds more, or take a smaller lora_rank or fewer lora_targets";
 const MATRIX_REMEDY =
   "let peers compute whose adapter binds more, as graphics processors do, or make n_embd or n_inner smaller";
 

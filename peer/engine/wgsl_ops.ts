@@ -1,6 +1,6 @@
 // Dispatch plans of single layers' building blocks, with the stage's shapes filled in.
 // It decides no order of operations (wgsl_block.ts, wgsl_ends.ts do) and touches no device.
-import type { TensorRef } from "../gpu/arena.ts";
+import type { TensorRef, TensorRequest } from "../gpu/arena.ts";
 import { productDispatches, type ProductTensors } from "../gpu/products.ts";
 import { narrowSpec, ScaleFactor, unscaleGradientSpec, widenSpec } from "../gpu/kernels/halves.ts";
 import type { KernelSpec } from "../gpu/kernel.ts";
@@ -15,10 +15,10 @@ import { gainBlocks } from "../model/block_tensors.ts";
 import { inHalves } from "../model/stage_tensors.ts";
 import { assert } from "../wire/errors.ts";
 import type { StagePlanning } from "./wgsl_names.ts";
-import { type ParamPart, partName } from "./wgsl_params.ts";
 
 /** Values of one vector; halves are stored and parameters padded in fours. */
 const LANES = 4;
+const WORD_BYTES = 4;
 
 /** out [M, N] from a and b, whose shapes follow from the layout. */
 export type MatmulPlan = MatmulShape & Omit<ProductTensors, "slices">;
@@ -160,12 +160,16 @@ export function widen(
   return { spec: widenSpec, params, tensors };
 }
 
-/** Takes the loss scale out of the whole weight gradient; nothing for a stage in f32. */
-export function unscaleGradient(p: StagePlanning, overflow: TensorRef): DispatchPlan[] {
+/** Takes the loss scale out of the whole weight gradient, whose tensors these are; nothing for a stage in f32. */
+export function unscaleGradient(
+  p: StagePlanning,
+  gradients: readonly TensorRequest[],
+  overflow: TensorRef,
+): DispatchPlan[] {
   if (!inHalves(p)) return [];
-  return p.parts.map((part: ParamPart) => ({
+  return gradients.map(({ name: gradient, bytes }, i) => ({
     spec: unscaleGradientSpec,
-    params: { count: part.size / LANES, factor: ScaleFactor.down, first: part.index === 0 ? 1 : 0 },
-    tensors: { scales: "scales", overflow, gradient: partName("gradient", part) },
+    params: { count: bytes / WORD_BYTES / LANES, factor: ScaleFactor.down, first: i === 0 ? 1 : 0 },
+    tensors: { scales: "scales", overflow, gradient },
   }));
 }

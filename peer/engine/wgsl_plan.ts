@@ -1,6 +1,6 @@
 // The whole program of a stage: tensors, and per slot the operations F, B and W; pure, so memory is known before a
 // device exists. Each operation is one pass and, where something leaves the GPU, one readback.
-import type { TensorRef } from "../gpu/arena.ts";
+import type { TensorRef, TensorRequest } from "../gpu/arena.ts";
 import type { DispatchPlan, OperationPlan, ProgramPlan } from "../gpu/program.ts";
 import { blockTensor, weightsInBackward } from "../model/block_tensors.ts";
 import { wgslMemory } from "../model/stage_memory.ts";
@@ -12,6 +12,7 @@ import {
 } from "../model/stage_tensors.ts";
 import type { StageBuild, StageMemory } from "./engine.ts";
 import { inHalves } from "../model/stage_tensors.ts";
+import { adapterGrads, adapterTensors } from "./wgsl_adapters.ts";
 import * as llamaBlock from "./wgsl_block.ts";
 import * as gpt2Block from "./wgsl_block_gpt2.ts";
 import { decodePlan, encodePlan } from "./wgsl_codec.ts";
@@ -39,7 +40,7 @@ import {
   optimizerOperations,
   optimizerRequests,
 } from "./wgsl_optimizer_plan.ts";
-import { paramTensors, partName } from "./wgsl_params.ts";
+import { paramTensors } from "./wgsl_params.ts";
 
 export interface StageProgram {
   plan: ProgramPlan;
@@ -78,11 +79,9 @@ export function planStage(build: StageBuild, adapter: AdapterTraits): StageProgr
   const optimizer = build.optimizer === "gpu";
   if (optimizer) addOptimizer(planning, operations);
   const { activations, scratch } = stageTensors(planning);
-  const [params, gradient] = [
-    paramTensors(planning.parts, "params"),
-    paramTensors(planning.parts, "gradient"),
-  ];
-  const tensors = [...params, ...gradient, ...activations, ...scratch];
+  const params = paramTensors(planning.parts, "params");
+  const adapters = planning.adapters ? adapterTensors(planning, "adapters") : [];
+  const tensors = [...params, ...adapters, ...gradientTensors(planning), ...activations, ...scratch];
   if (optimizer) tensors.push(...optimizerRequests(planning));
   const plan = { label: `stage ${build.stage.index}`, tensors, operations };
   return { plan, planning, shapes, memory: wgslMemory(build) };
@@ -90,6 +89,15 @@ export function planStage(build: StageBuild, adapter: AdapterTraits): StageProgr
 
 function blockOf({ gpt2 }: StagePlanning): typeof llamaBlock {
   return gpt2 ? gpt2Block : llamaBlock;
+}
+
+/** What W leaves on the GPU, in the order in which it is read back. */
+function gradientTensors(p: StagePlanning): TensorRequest[] {
+  return p.adapters ? adapterTensors(p, "adapter gradient") : paramTensors(p.parts, "gradient");
+}
+
+function layerWeightGrads(p: StagePlanning, slot: number, layer: number): DispatchPlan[] {
+  return p.adapters ? adapterGrads(p, slot, layer) : blockOf(p).blockWeightGrad(p, slot, layer);
 }
 
 function addOptimizer(p: StagePlanning, operations: Map<string, OperationPlan>): void {
@@ -125,16 +133,17 @@ function backwardPlan(p: StagePlanning, slot: number, shapes: BoundaryShapes): O
   const last = head
     ? headBackward(p, slot)
     : enter(p, shapes.gradientIn, { to: t("dx", p.layers), gradient: true });
-  const { blockAgain, blockBackward, blockWeightGrad } = blockOf(p);
+  const { blockAgain, blockBackward } = blockOf(p);
   const blocks = layersOf(p).reverse().flatMap((layer) => [
     ...blockAgain(p, slot, layer),
     ...blockBackward(p, slot, layer),
-    ...(weights ? blockWeightGrad(p, slot, layer) : []),
+    ...(weights ? layerWeightGrads(p, slot, layer) : []),
   ]);
   const ends = weights ? endWeightGrads(p, slot) : { clears: [], dispatches: [] };
   const first = embed ? undefined : leave(p, shapes.gradientOut, { from: t("dx", 0), slot, gradient: true });
   const overflow = slotTensor(slot, "overflow");
-  const after = [...(first?.dispatches ?? []), ...(weights ? unscaleGradient(p, overflow) : [])];
+  const unscaled = weights ? unscaleGradient(p, gradientTensors(p), overflow) : [];
+  const after = [...(first?.dispatches ?? []), ...unscaled];
   return {
     clears: [...ends.clears, ...(inHalves(p) ? [overflow] : [])],
     dispatches: [
@@ -175,9 +184,10 @@ function leave(
   return { ...encode, dispatches: [first, ...encode.dispatches] };
 }
 
-/** The final gain's and the table's gradient, which need all of B. */
+/** The final gain's and the table's gradient, which need all of B; nothing beside adapters. */
 function endWeightGrads(p: StagePlanning, slot: number) {
   const { embed, head } = p.build.stage;
+  if (p.adapters) return { clears: [], dispatches: [] };
   return {
     clears: embed ? embeddingClears(p) : [],
     dispatches: [
@@ -188,16 +198,16 @@ function endWeightGrads(p: StagePlanning, slot: number) {
 }
 
 function weightGradPlan(p: StagePlanning, slot: number): OperationPlan {
-  const readback = p.parts.map((part) => partName("gradient", part));
+  const gradients = gradientTensors(p), readback = gradients.map(({ name }) => name);
   if (weightsInBackward(p.build)) return { dispatches: [], readback };
   const { clears, dispatches } = endWeightGrads(p, slot);
   return {
     clears,
     dispatches: [
-      ...(p.build.stage.head ? headWeightGrad(p, slot) : []),
-      ...layersOf(p).flatMap((layer) => blockOf(p).blockWeightGrad(p, slot, layer)),
+      ...(p.build.stage.head && !p.adapters ? headWeightGrad(p, slot) : []),
+      ...layersOf(p).flatMap((layer) => layerWeightGrads(p, slot, layer)),
       ...dispatches,
-      ...unscaleGradient(p, slotTensor(slot, "overflow")),
+      ...unscaleGradient(p, gradients, slotTensor(slot, "overflow")),
     ],
     readback,
   };

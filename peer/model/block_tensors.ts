@@ -3,6 +3,7 @@
 // shared tensor's content never outlives the operation that made it.
 import type { StageBuild } from "../engine/engine.ts";
 import type { RecomputeId } from "../wire/run.ts";
+import type { Adapted } from "./lora_groups.ts";
 import {
   innerWidth,
   keptRequest,
@@ -56,6 +57,19 @@ export function weightsInBackward(build: StageBuild): boolean {
   return recomputeOf(build) !== "none";
 }
 
+/** What only the W of a matrix, or of nothing that adapters stand beside, reads after B. */
+const FOR_WEIGHTS: readonly (readonly [BlockTensor, matrix: Adapted | null])[] = [
+  ...[["act", "down"], ["dx", "down"], ["dmiddle", "project"]] as const,
+  ...[["attention partial", null], ["mlp partial", null]] as const,
+];
+
+function keptNames({ build, adapters }: StageDims): readonly BlockTensor[] {
+  const kept = KEPT[recomputeOf(build)];
+  if (adapters === undefined) return kept;
+  const unread = FOR_WEIGHTS.filter(([, matrix]) => !adapters.groups.some(({ kind }) => kind === matrix));
+  return kept.filter((name) => !unread.some(([tensor]) => tensor === name));
+}
+
 /** Layers are counted from the stage's first; `x` and `dx` have one more, the input of what follows and its gradient. */
 export function blockTensor(p: StageDims, slot: SlotName): (name: BlockTensor, layer: number) => string {
   return (name, layer) => {
@@ -71,10 +85,16 @@ export function qkvGradient(p: StageDims, slot: number, layer: number): string {
 }
 
 /** What leaves the stage is needed no longer than its operation: the last x without a head, the first dx without a table. */
-function keeps({ build, layers }: StageDims, name: BlockTensor, layer: number): boolean {
-  if (name === "x" && layer === layers) return build.stage.head;
-  if (name === "dx" && layer === 0 && !build.stage.embed) return false;
-  return KEPT[recomputeOf(build)].includes(name);
+function keeps(p: StageDims, name: BlockTensor, layer: number): boolean {
+  const { head } = p.build.stage;
+  if (name === "x" && layer === p.layers) return head;
+  if (name === "dx" && layer === 0 && !trainsTable(p)) return false;
+  return keptNames(p).includes(name);
+}
+
+/** Whether the gradient of the first layer's input is one of weights, too. */
+function trainsTable({ build, adapters }: StageDims): boolean {
+  return build.stage.embed && adapters === undefined;
 }
 
 /** Sums of rows stay in f32, whatever the rows are kept in. */
@@ -132,11 +152,12 @@ export function slotBlockTensors(p: StageDims, slot: number): TensorSize[] {
 export function sharedBlockTensors(p: StageDims): TensorSize[] {
   const forward = FORWARD.map((name) => sized(p, sharedTensor(name), name));
   const dx = [0, 1].map((i) => sized(p, sharedTensor(`dx ${i}`), "dx"));
-  if (recomputeOf(p.build) === "none") return [...forward, ...(p.build.stage.embed ? [] : [dx[0]!])];
-  const others = BACKWARD.filter((name) => name !== "dx");
+  const kept = keptNames(p);
+  const shared = BACKWARD.filter((name) => name !== "dx" && !kept.includes(name));
   return [
-    ...[...forward, ...dx],
-    ...others.map((name) => sized(p, sharedTensor(name), name)),
-    sized(p, sharedTensor("dqkv"), "qkv"),
+    ...forward,
+    ...(kept.includes("dx") ? (trainsTable(p) ? [] : [dx[0]!]) : dx),
+    ...shared.map((name) => sized(p, sharedTensor(name), name)),
+    ...(recomputeOf(p.build) === "none" ? [] : [sized(p, sharedTensor("dqkv"), "qkv")]),
   ];
 }

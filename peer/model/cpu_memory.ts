@@ -1,6 +1,7 @@
 // What the double-precision engine (peer/engine/cpu.ts) allocates, predicted from the shapes. Not a measurement: the test
 // beside that engine adds up the arrays that a filled slot really holds and demands the same number.
 import type { StageMemory } from "../engine/engine.ts";
+import type { AdapterStack } from "./lora_groups.ts";
 
 const F64_BYTES = 8;
 const F32_BYTES = 4;
@@ -35,14 +36,26 @@ export function cpuSlotBytes(shape: CpuShape, layers: number): number {
   return B * T * ((layers * (forward + backward) + ends) * F64_BYTES + tokens * TOKEN_BYTES);
 }
 
-/** Parameters are doubles; scratch is the double-precision gradient and the f32 copy that W hands out. */
+/**
+ * Parameters are doubles; scratch is the double-precision gradient and the f32 copy that W hands out. With adapters their stacked
+ * values stand beside the parameters, and of gradients there is theirs alone, with the four products of the widest group.
+ */
 export function cpuMemory(
   shape: CpuShape,
-  { layers, slots, floats }: { layers: number; slots: number; floats: number },
+  { layers, slots, floats, adapters }: {
+    layers: number;
+    slots: number;
+    floats: number;
+    adapters?: AdapterStack | undefined;
+  },
 ): StageMemory {
+  const activations = slots * cpuSlotBytes(shape, layers), params = floats * F64_BYTES;
+  if (adapters === undefined) return { params, activations, scratch: floats * (F64_BYTES + F32_BYTES) };
+  const R = shape.B * shape.T;
+  const products = adapters.groups.map(({ ranks, rows, cols }) => ranks * (2 * R + rows + cols));
   return {
-    params: floats * F64_BYTES,
-    activations: slots * cpuSlotBytes(shape, layers),
-    scratch: floats * (F64_BYTES + F32_BYTES),
+    params: params + adapters.floats * F64_BYTES,
+    activations,
+    scratch: (adapters.floats + Math.max(...products)) * F64_BYTES + adapters.adapterFloats * F32_BYTES,
   };
 }

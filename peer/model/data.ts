@@ -1,5 +1,6 @@
-// Which tokens a micro-batch contains: a pure function of (seed, step, micro-batch) over the corpus.
-// Not loading or tokenising. Data order must never depend on peers, plans or failures; nothing here keeps state.
+// Which tokens a step's sequences contain: a pure function of (seed, step, number in the step) over the corpus.
+// Not loading or tokenising. Data order must never depend on peers, plans, failures or how a step is cut into micro-batches;
+// nothing here keeps state.
 import { ShoalError } from "../wire/errors.ts";
 import { randomStream, uniformBelow } from "./random.ts";
 
@@ -75,7 +76,9 @@ export function positionCount(options: Omit<BatchOptions, "batchSize">): number 
 }
 
 /**
- * Start positions of the B sequences of a micro-batch, uniform with replacement inside the split.
+ * Start positions of the B sequences of a micro-batch, uniform with replacement inside the split. They are the sequences
+ * microBatch * B to microBatch * B + B - 1 of the step, each with a stream of its own, so that a step of so many sequences
+ * reads the same ones in the same order whatever B is.
  * @throws {ShoalError} bad-corpus if the split is shorter than blockSize + 1 tokens.
  */
 export function batchOffsets(
@@ -93,8 +96,11 @@ export function batchOffsets(
         "use a longer corpus or a smaller block_size",
     );
   }
-  const next = randomStream([DATA_DOMAIN, seed, options.split === "train" ? 0 : 1, step, microBatch]);
-  return Uint32Array.from({ length: options.batchSize }, () => begin + uniformBelow(next, positions));
+  const first = microBatch * options.batchSize;
+  const key = [DATA_DOMAIN, seed, options.split === "train" ? 0 : 1, step];
+  return Uint32Array.from({ length: options.batchSize }, (_, row) => {
+    return begin + uniformBelow(randomStream([...key, first + row]), positions);
+  });
 }
 
 /** Copies T tokens and T targets per offset. @throws {ShoalError} bad-corpus if a sequence leaves the corpus. */

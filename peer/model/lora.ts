@@ -2,6 +2,7 @@
 // gradient (peer/engine/lora.ts) and not the base's file (lora_base.ts). The same input gives the same bits everywhere: sums run
 // in one order, in double precision, and are rounded once.
 import { assert } from "../wire/errors.ts";
+import type { StageBuild } from "../engine/engine.ts";
 import type { LoraSpec, ModelSpec, StageSpec } from "../wire/run.ts";
 import { baseSpec, findTensor, LORA_A, LORA_B, stageLayout } from "./layout.ts";
 
@@ -24,6 +25,13 @@ export interface LoraMatrix {
 export function loraOf({ lora }: Pick<ModelSpec, "lora">): LoraSpec {
   assert(lora !== undefined, "a model with adapters");
   return lora;
+}
+
+/** The build of the engine that computes with the merged weights, and trains the adapters alone. Any other build is itself. */
+export function besideBase(build: StageBuild): StageBuild {
+  const { spec: { lora, ...spec }, ...rest } = build;
+  // An optimizer on the device would train the matrices themselves.
+  return lora === undefined ? build : { ...rest, spec, adapters: lora, optimizer: "exact" };
 }
 
 /** How often B·A counts. */

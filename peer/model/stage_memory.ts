@@ -6,7 +6,9 @@ import type { ModelSpec, OptimizerId, RecomputeId, RunConfig, StageSpec } from "
 import { isDelayed } from "../wire/view.ts";
 import { weightsInBackward } from "./block_tensors.ts";
 import { cpuMemory } from "./cpu_memory.ts";
-import { baseSpec, stageLayout } from "./layout.ts";
+import { stageLayout } from "./layout.ts";
+import { besideBase } from "./lora.ts";
+import { adapterStack } from "./lora_groups.ts";
 import { loraMemory } from "./lora_memory.ts";
 import { optimizerTensors } from "./optimizer_tensors.ts";
 import {
@@ -42,13 +44,15 @@ export function wgslMemory(build: StageBuild): StageMemory {
   const dims = dimsOf(build);
   const { activations, scratch } = stageTensors(dims);
   const params = dims.layout.size * F32_BYTES;
+  const adapters = (dims.adapters?.floats ?? 0) * F32_BYTES;
   const trains = build.optimizer === "gpu";
   const staging = stagingPieces(longestReadback(dims));
   return {
     // With the optimizer on the GPU, two moments beside the parameters, and the sum beside the gradient.
-    params: trains ? 3 * params : params,
+    params: (trains ? 3 * params : params) + adapters,
     activations: total(activations),
-    scratch: params + (trains ? params + total(optimizerTensors(dims.layout)) : 0) + total(scratch) +
+    scratch: (dims.adapters ? adapters : params) +
+      (trains ? params + total(optimizerTensors(dims.layout)) : 0) + total(scratch) +
       UNIFORM_BYTES + staging.count * staging.bytes,
   };
 }
@@ -64,7 +68,7 @@ function longestReadback(dims: StageDims): number {
   const bytes = (shape: BoundaryShape) =>
     shape.codec === "raw32" ? dims.R * dims.C * F32_BYTES : boundaryBytes(shape);
   const leaving = Math.max(head ? 0 : bytes(activationOut), embed ? 0 : bytes(gradientOut));
-  return Math.max(dims.layout.size * F32_BYTES, leaving);
+  return Math.max((dims.adapters?.floats ?? dims.layout.size) * F32_BYTES, leaving);
 }
 
 /** How a stage is computed, as far as memory is concerned. */
@@ -92,16 +96,16 @@ const MEMORY: Readonly<Record<EngineKind, (build: StageBuild) => StageMemory>> =
 
 /** What an engine of this kind allocates for the stage, all together; of adapters also what stands beside it for them. */
 export function engineBytes(kind: EngineKind, build: StageBuild): number {
-  const engine = MEMORY[kind]({ ...build, spec: baseSpec(build.spec) });
+  const engine = MEMORY[kind](besideBase(build));
   return [engine, loraMemory(build)].reduce((sum, it) => sum + it.params + it.activations + it.scratch, 0);
 }
 
 /** What the double-precision engine holds at most (peer/engine/cpu.ts). */
 export function cpuStageMemory(build: StageBuild): StageMemory {
-  const { R, T, layout, layers, ...dims } = dimsOf(build);
+  const { R, T, layout, layers, adapters, ...dims } = dimsOf(build);
   const { embed, head } = build.stage;
   const shape = { ...dims, B: R / T, T, embed, head };
-  return cpuMemory(shape, { layers, slots: build.slots, floats: layout.size });
+  return cpuMemory(shape, { layers, slots: build.slots, floats: layout.size, adapters });
 }
 
 /** Weights, two moments, own sum, total and the scratch of quantising: f32 or i32 each. */
@@ -126,8 +130,9 @@ export function stateBytes(build: StageBuild, config: RunConfig): number {
   const gradients = weightsInBackward(build) ? build.slots : 1;
   const [delayed, open] = isDelayed(config) ? [DELAYED_BYTES_PER_PARAM, 2] : [0, 1];
   const perParam = EXACT_BYTES_PER_PARAM + delayed + LOG_STEPS * loggedBytes(config);
-  // An engine gives the gradient of whole matrices, also where only adapters are trained.
-  const readBack = gradients * F32_BYTES * stageLayout(baseSpec(build.spec), build.stage).size;
+  // Of adapters once more as the engine gives them, which stacks them.
+  const stacked = adapterStack(besideBase(build))?.floats ?? 0;
+  const readBack = F32_BYTES * (gradients * size + stacked);
   return Math.ceil(size * perParam) + readBack + open * config.gradient_accumulation_steps * kept;
 }
 

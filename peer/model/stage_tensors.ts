@@ -6,6 +6,7 @@ import { framePayloadBytes } from "../wire/frame.ts";
 import type { CodecId } from "../wire/run.ts";
 import { gainBlocks, sharedBlockTensors, slotBlockTensors, weightsInBackward } from "./block_tensors.ts";
 import { type ProductShape, slicedElements } from "./product_slices.ts";
+import { type AdapterStack, adapterStack } from "./lora_groups.ts";
 import { headDim, isGpt2, type StageLayout, stageLayout } from "./layout.ts";
 
 /** Vocabulary entries whose logits exist at one time. A larger tile costs scratch memory, a smaller one more dispatches. */
@@ -43,11 +44,15 @@ export interface StageDims {
   I: number;
   V: number;
   layers: number;
+  /** What alone is trained, if the engine is built with adapters. */
+  adapters?: AdapterStack;
 }
 
 export function dimsOf(build: StageBuild): StageDims {
   const { spec, stage, batchSize } = build;
+  const adapters = adapterStack(build);
   return {
+    ...(adapters && { adapters }),
     build,
     gpt2: isGpt2(spec),
     layout: stageLayout(spec, stage),
@@ -123,11 +128,16 @@ function endTensors(p: StageDims, slot: SlotName): TensorSize[] {
   const of = (name: string, elements: number) => request(slotTensor(slot, name), elements);
   return [
     ...(embed ? [of("tokens", R)] : []),
-    ...(embed && slot !== "eval" ? [of("lookup", lookupWords(p))] : []),
+    ...(embed && slot !== "eval" && !p.adapters ? [of("lookup", lookupWords(p))] : []),
     ...(head ? [of("targets", R), of("final rstd", R * rowStats(p)), of("head lse", R)] : []),
-    ...(head && slot !== "eval" && !weightsInBackward(p.build) ? [finalPartial(p, slot)] : []),
+    ...(head && slot !== "eval" && keepsFinalPartial(p) ? [finalPartial(p, slot)] : []),
     ...(inHalves(p) ? [of("overflow", 1)] : []),
   ];
+}
+
+/** Whether W reads what B leaves of the final norm's gradient. */
+export function keepsFinalPartial({ build, adapters }: Pick<StageDims, "build" | "adapters">): boolean {
+  return !weightsInBackward(build) && adapters === undefined;
 }
 
 /** The final norm's gradient by blocks of rows, which B leaves for W. */
@@ -145,9 +155,14 @@ export function lookupWords(p: Pick<StageDims, "R" | "V">): number {
   return p.R + 2 * distinctTokensMax(p) + 1;
 }
 
-/** Weight gradients of a block, [out, in] summed over the rows. */
+/** Weight gradients of a block, [out, in] summed over the rows, or those of its adapters. */
 function blockWeightProducts(p: StageDims): ProductShape[] {
   const { R, C, H, D, I } = p;
+  if (p.adapters) {
+    return p.adapters.groups.flatMap((
+      { ranks: M, rows, cols },
+    ) => [{ M, N: rows, K: R }, { M, N: cols, K: R }]);
+  }
   return [[C, I], [innerWidth(p), C], [C, H * D], [qkvWidth(p), C]].map(([M = 0, N = 0]) => ({ M, N, K: R }));
 }
 
@@ -155,6 +170,13 @@ function blockWeightProducts(p: StageDims): ProductShape[] {
 export function headTile({ R }: Pick<StageDims, "R">): number {
   const fitting = Math.floor(LOGITS_BYTES_MAX / WORD_BYTES / R / HEAD_TILE_UNIT) * HEAD_TILE_UNIT;
   return Math.max(HEAD_TILE_UNIT, Math.min(HEAD_TILE, fitting));
+}
+
+/** A group's rows times its A and the gradients of its rows times its B, [R, ranks] each, which W's other two products read. */
+function adapterTensors(p: StageDims): TensorSize[] {
+  if (!p.adapters) return [];
+  const ranks = Math.max(...p.adapters.groups.map((group) => group.ranks));
+  return ["adapter inner", "adapter outer"].map((name) => keptRequest(p, name, p.R * ranks));
 }
 
 function scratchTensors(p: StageDims): TensorSize[] {
@@ -165,7 +187,10 @@ function scratchTensors(p: StageDims): TensorSize[] {
     request("dnormed", R * C),
     request("delta", R * H),
     request("slices", slicedElements(blockWeightProducts(p))),
-    ...(p.gpt2 ? [request("bias partial", gainBlocks(p) * Math.max(C, qkvWidth(p), p.I))] : []),
+    ...adapterTensors(p),
+    ...(p.gpt2 && !p.adapters
+      ? [request("bias partial", gainBlocks(p) * Math.max(C, qkvWidth(p), p.I))]
+      : []),
     ...(inHalves(p) ? [request("scales", SCALE_FACTORS)] : []),
   ];
   if (!p.build.stage.head) return requests;
@@ -175,7 +200,7 @@ function scratchTensors(p: StageDims): TensorSize[] {
     request("loss", 1),
     request("logits", R * Math.min(V, headTile(p))),
     ...(inHalves(p) ? [request("final normed", R * C)] : []),
-    ...(weightsInBackward(p.build) ? [finalPartial(p, "eval")] : []),
+    ...(keepsFinalPartial(p) ? [] : [finalPartial(p, "eval")]),
   ];
 }
 

@@ -2,6 +2,7 @@
 // matrices that are only sizes. Pure and quick, so a planner may ask often. tfjs_test.ts demands the same numbers of the heap.
 import { stageLayout } from "./layout.ts";
 import type { StageBuild, StageMemory } from "../engine/engine.ts";
+import { adapterStack } from "./lora_groups.ts";
 import {
   type HeadGradOptions,
   type HeadKept,
@@ -48,7 +49,9 @@ export function tfjsMemory(build: StageBuild): StageMemory {
   const { params, slot, packedParams, mostPacked } = tfjsFootprint(build);
   const { R, C } = mathShape(build);
   // Beside the heap: the gradient, and one boundary tensor on its way in or out.
-  const arrays = (stageLayout(build.spec, build.stage).size + R * C) * F32_BYTES;
+  const stack = adapterStack(build);
+  const gradient = stack ? stack.floats + stack.adapterFloats : stageLayout(build.spec, build.stage).size;
+  const arrays = (gradient + R * C) * F32_BYTES;
   return {
     params: params + packedParams,
     activations: build.slots * slot,
@@ -64,6 +67,7 @@ export function tfjsFootprint(build: StageBuild, shape = mathShape(build)): Tfjs
   const ledger = new Ledger(shape);
   const stage = new TfjsStage(build, ledger, shape);
   stage.load(() => new Float32Array(0));
+  stage.adapters?.load(new Float32Array(0));
   const params = ledger.bytes;
   const held = replayForward(build, { stage, ledger, keep: true });
   const forward = ledger.bytes;

@@ -20,7 +20,12 @@ import {
   loadNorm,
   type Values,
 } from "./tfjs_block_weights.ts";
-import { type HeadKept, headTiles, type MathShape, type StageMath } from "./tfjs_math.ts";
+import { adapterStack } from "./lora_groups.ts";
+import { type PlacedGrad, TfjsAdapters } from "./tfjs_adapters.ts";
+import { type BlockKept, type BlockSlot, headMatrices, type HeadSlot, type StageSlot } from "./tfjs_slots.ts";
+import { headTiles, type MathShape, type StageMath } from "./tfjs_math.ts";
+
+export type { StageSlot } from "./tfjs_slots.ts";
 
 export interface StageWeights<X, W> {
   blocks: BlockWeights<X, W>[];
@@ -29,45 +34,6 @@ export interface StageWeights<X, W> {
   positions?: X;
   head?: X;
   norm?: X;
-}
-
-/** What a block keeps beside its input; B adds the last five, and its gradients take the place of `qkv` and `gateUp`. */
-interface BlockKept<X> {
-  attentionRstd: X;
-  qkv: X;
-  attended: X;
-  middle: X;
-  mlpRstd: X;
-  gateUp: X;
-  act?: X;
-  dOut?: X;
-  dMiddle?: X;
-  dAttentionGain?: X;
-  dMlpGain?: X;
-}
-
-export interface BlockSlot<X> {
-  x: X;
-  /** Absent between F and B if they are computed again. */
-  kept?: BlockKept<X>;
-}
-
-/** Of the last stage: the last block's output, and what the head keeps. */
-export interface HeadSlot<X> {
-  x: X;
-  rstd: X;
-  kept: HeadKept<X>;
-  targets: Uint32Array;
-  /** After B. */
-  dGain?: X;
-}
-
-export interface StageSlot<X> {
-  blocks: BlockSlot<X>[];
-  tokens?: Uint32Array;
-  head?: HeadSlot<X>;
-  /** Gradient of the embedding's output, after B. */
-  dEmbedded?: X;
 }
 
 /**
@@ -82,18 +48,22 @@ export interface NamedGrad<X> {
 }
 
 /** Whoever drives an operation may do something else at each null, between two layers. */
-export type Steps<X, R> = Generator<NamedGrad<X> | null, R, undefined>;
+export type Steps<X, R> = Generator<NamedGrad<X> | PlacedGrad<X> | null, R, undefined>;
 
 export class TfjsStage<X, W> {
   readonly shape: MathShape;
   readonly #build: StageBuild;
   readonly #math: StageMath<X, W>;
+  /** What alone is trained, if the build has adapters. */
+  readonly adapters: TfjsAdapters<X, W> | null;
   #weights: StageWeights<X, W> | null = null;
 
   constructor(build: StageBuild, math: StageMath<X, W>, shape: MathShape) {
     this.shape = shape;
     this.#build = build;
     this.#math = math;
+    const stack = adapterStack(build);
+    this.adapters = stack ? new TfjsAdapters(math, stack) : null;
   }
 
   load(values: Values): void {
@@ -119,6 +89,7 @@ export class TfjsStage<X, W> {
 
   unload(): void {
     const math = this.#math, weights = this.#weights;
+    this.adapters?.unload();
     if (!weights) return;
     for (const block of weights.blocks) freeBlock(math, block);
     const { embedding, positions, head, norm } = weights;
@@ -155,8 +126,8 @@ export class TfjsStage<X, W> {
   *backward(held: StageSlot<X>, gradient: X | null): Steps<X, X | null> {
     const again = this.#recomputes;
     let dX = gradient ?? this.#headInputGrad(held.head!);
-    if (again && held.head) {
-      yield* this.#headWeightGrads(held.head);
+    if ((again || this.adapters) && held.head) {
+      if (!this.adapters) yield* this.#headWeightGrads(held.head);
       this.#freeHead(held.head);
       delete held.head;
     }
@@ -170,8 +141,8 @@ export class TfjsStage<X, W> {
     }
     if (!this.#build.stage.embed) return dX;
     held.dEmbedded = dX;
-    if (!again) return null;
-    yield* this.#embeddingGrad(held);
+    if (!again && !this.adapters) return null;
+    if (!this.adapters) yield* this.#embeddingGrad(held);
     this.#math.free(dX);
     delete held.dEmbedded;
     return null;
@@ -239,13 +210,28 @@ export class TfjsStage<X, W> {
       ...{ x: slot.middle, gain: w.mlpNorm, rstd: slot.mlpRstd },
     });
     slot.dMlpGain = mlp.dGain;
-    slot.dMiddle = math.add(mlp.dx, dOut);
+    const dMiddle = slot.dMiddle = math.add(mlp.dx, dOut);
     slot.qkv = math.attendGrad(slot.qkv, slot.attended, math.inputGrad(slot.dMiddle, w.project));
     const attention = math.normGrad(math.inputGrad(slot.qkv, w.qkv), {
       ...{ x: block.x, gain: w.attentionNorm, rstd: slot.attentionRstd },
     });
     slot.dAttentionGain = attention.dGain;
-    return math.add(attention.dx, slot.dMiddle);
+    const dX = math.add(attention.dx, dMiddle);
+    this.#freeUnread(slot);
+    return dX;
+  }
+
+  /** What W would read of weights that are frozen beside adapters. */
+  #freeUnread(slot: BlockKept<X>): void {
+    const { adapters } = this;
+    if (adapters === null) return;
+    const unread: (keyof BlockKept<X>)[] = ["dAttentionGain", "dMlpGain"];
+    if (!adapters.trains("down")) unread.push("act", "dOut");
+    if (!adapters.trains("project")) unread.push("dMiddle");
+    for (const name of unread) {
+      this.#math.free(slot[name]!);
+      delete slot[name];
+    }
   }
 
   /** What F of a block kept, computed again. */
@@ -255,7 +241,9 @@ export class TfjsStage<X, W> {
     return kept;
   }
 
-  *#blockWeightGrads(layer: number, { x, kept: slot }: BlockSlot<X>): Steps<X, void> {
+  *#blockWeightGrads(layer: number, block: BlockSlot<X>): Steps<X, void> {
+    if (this.adapters) return yield* this.#adapterGrads(this.adapters, layer, block);
+    const { x, kept: slot } = block;
     const math = this.#math, w = this.#block(layer);
     assert(slot, "W follows B");
     const { act, dOut, dMiddle, dAttentionGain, dMlpGain } = slot;
@@ -272,6 +260,28 @@ export class TfjsStage<X, W> {
     math.free(attentionIn);
     yield { name: names.attentionNorm.first, gradient: dAttentionGain };
     yield { name: names.mlpNorm.first, gradient: dMlpGain };
+  }
+
+  *#adapterGrads(
+    adapters: TfjsAdapters<X, W>,
+    layer: number,
+    { x, kept: slot }: BlockSlot<X>,
+  ): Steps<X, void> {
+    const math = this.#math, w = this.#block(layer);
+    assert(slot, "W follows B");
+    const { act, dOut, dMiddle } = slot;
+    if (act && dOut) yield* adapters.grads({ layer, kind: "down" }, dOut, act);
+    if (dMiddle) yield* adapters.grads({ layer, kind: "project" }, dMiddle, slot.attended);
+    if (adapters.trains("gateUp")) {
+      const mlpIn = math.renormalize(slot.middle, w.mlpNorm, slot.mlpRstd);
+      yield* adapters.grads({ layer, kind: "gateUp" }, slot.gateUp, mlpIn);
+      math.free(mlpIn);
+    }
+    if (adapters.trains("qkv")) {
+      const attentionIn = math.renormalize(x, w.attentionNorm, slot.attentionRstd);
+      yield* adapters.grads({ layer, kind: "qkv" }, slot.qkv, attentionIn);
+      math.free(attentionIn);
+    }
   }
 
   /** Of a matrix, and of its bias. */
@@ -357,10 +367,6 @@ export class TfjsStage<X, W> {
     assert(block, `the stage has no layer ${layer}`);
     return block;
   }
-}
-
-function headMatrices<X>({ x, rstd, kept, dGain }: HeadSlot<X>): X[] {
-  return [x, rstd, kept.lse, kept.dLogits, dGain].filter((matrix): matrix is X => matrix !== undefined);
 }
 
 /** Views of a flat array in layout order, by tensor name; neighbours of one group are one view. */

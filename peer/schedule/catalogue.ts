@@ -31,7 +31,7 @@ const STAGES_PER_DEVICE: Readonly<Record<PlacedScheduleId, 1 | 2 | null>> = {
   ...{ "chimera": 1, "chimera-doubling": 1, "chimera-halving": 1 },
 };
 
-export function isPlaced(schedule: ScheduleId): schedule is PlacedScheduleId {
+export function isPlaced(schedule: ScheduleId | "auto"): schedule is PlacedScheduleId {
   return Object.hasOwn(STAGES_PER_DEVICE, schedule);
 }
 

@@ -8,7 +8,7 @@ export const CHANGEABLE_KEYS = [
   ...["warmup_iters", "lr_decay_iters", "weight_decay", "beta1", "beta2", "grad_clip"] as const,
   ...["eval_interval", "eval_iters", "checkpoint_interval", "snapshot_interval", "sample_chars"] as const,
   ...["n_stage", "shadows", "parity", "schedule", "codec_forward", "codec_backward", "reduce"] as const,
-  ...["codec_per_link", "recompute", "optimizer"] as const,
+  ...["codec_per_link", "recompute", "optimizer", "micro_batch"] as const,
 ] satisfies readonly (keyof RunConfig)[];
 
 export type ChangeableKey = typeof CHANGEABLE_KEYS[number];
@@ -20,4 +20,6 @@ export interface ConfigChange {
   set: ConfigValues;
   /** Once it has begun to count: what they were before. */
   was?: ConfigValues;
+  /** The planner's own, of the size of micro-batches. */
+  planned?: true;
 }

@@ -12,7 +12,7 @@ import type { LossPoint, RunState } from "./status.ts";
 import { WriteFailed, WriteOpen, type WriteOrder, Wrote } from "./texts.ts";
 
 /** Raised whenever a message or frame changes meaning; both sides must agree exactly. */
-export const PROTOCOL_VERSION = 3;
+export const PROTOCOL_VERSION = 4;
 /** Without it one message could make the receiver hold arbitrary memory. */
 export const CONTROL_BYTES_MAX = 1 << 20;
 /** Longest SDP or candidate text that is carried; a real one is below 10 kB. */
@@ -53,6 +53,9 @@ const Measured = v.object({
   kernels: v.optional(text),
   /** How `blockMs` divides among the operations. */
   opMs: v.optional(OpMs),
+  /** What of `blockMs` does not grow with the sequences of a micro-batch, and how many it was measured with. */
+  fixedMs: v.optional(measure),
+  sequences: v.optional(count),
   /** It measures a link when it is asked to. */
   probes: v.optional(v.boolean()),
   /** It writes texts with others when it is asked to. */
@@ -172,6 +175,8 @@ export interface StateFile {
   head: boolean;
   bytes: number;
   hash: string;
+  /** Before the first step of a run that begins with a model: the hash of its weights (wire/base.ts); the moments are zero. */
+  base?: string;
 }
 
 /** Where a view's state comes from: the seed, or the files of one snapshot. */

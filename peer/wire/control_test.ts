@@ -44,6 +44,8 @@ const PEER_SAMPLES: PeerSamples = {
     gpuOptimizer: true,
     kernels: "nn quads 16x16 3.1 GFLOP/s",
     opMs: { forward: 0.25, backward: 0.5, weightGrad: 0.75 },
+    fixedMs: 0.5,
+    sequences: 8,
     probes: true,
     writes: true,
   },

@@ -19,6 +19,8 @@ export interface InvitationStatus {
 export interface Invitations {
   /** Whether the public link lets anybody in. */
   open: boolean;
+  /** Whether whoever may join may write text with the model; absent: there is nothing to write with. */
+  text?: boolean;
   invitations: InvitationStatus[];
 }
 

@@ -104,6 +104,8 @@ export interface RunConfig {
   batch_size: number;
   /** Micro-batches in one step (N). */
   gradient_accumulation_steps: number;
+  /** auto: the planner cuts a step's sequences into micro-batches of the size that suits its peers; their product stays. */
+  micro_batch: "fixed" | "auto";
   learning_rate: number;
   min_lr: number;
   max_iters: number;
@@ -114,7 +116,7 @@ export interface RunConfig {
   beta2: number;
   grad_clip: number;
   eval_interval: number;
-  /** Micro-batches in one evaluation. */
+  /** Micro-batches in one evaluation; with `micro_batch: auto` its sequences stay, whatever their size. */
   eval_iters: number;
   /** Steps between checkpoints on disk. */
   checkpoint_interval: number;
@@ -131,7 +133,8 @@ export interface RunConfig {
   shadows: boolean;
   /** Peers of other stages keep shards and parities of each stage's state in their memory. */
   parity: boolean;
-  schedule: ScheduleId;
+  /** auto: at each cut the planner takes the one with which a step is predicted to be shortest; a view names what it took. */
+  schedule: ScheduleId | "auto";
   /** Pairs of opposite pipelines of the schedule `chimera`; each peer holds two stages for each. */
   chimera_pairs: number;
   codec_forward: CodecId;

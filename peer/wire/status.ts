@@ -297,6 +297,8 @@ export interface TabSnapshot {
   writes?: boolean;
   /** For the phases that need a remedy: the code of docs/errors.md, where the cause has one. */
   code?: string;
+  /** What was got round without harm; absent while there was nothing. */
+  note?: string;
   /** Layers that no other peer holds, first and one past the last: they would be lost with this tab. */
   alone: [number, number][];
 }
@@ -307,8 +309,11 @@ export interface Invite {
   operator: string;
   state: RunState;
   params: number;
-  /** Of a frozen model: its parameters, about how much of it a peer fetches once, and from where besides the coordinator. */
-  base?: { params: number; bytes: number; hosts: string[] };
+  /**
+   * Of the model that is fine-tuned: its parameters, about how much of it a peer fetches once, and from where besides the coordinator.
+   * `trained`: it is trained itself, so that only who is there at the beginning fetches it so.
+   */
+  base?: { params: number; bytes: number; hosts: string[]; trained?: boolean };
   dataset: string;
   peers: number;
   memoryBytes: number;

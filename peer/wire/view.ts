@@ -8,7 +8,7 @@ export function roundOrder(pass: "train" | "eval", step: number): number {
 }
 
 /** Whether gradients are computed with weights that are one step old, so that two training steps may be open at once. */
-export function isDelayed({ schedule }: Pick<View, "schedule">): boolean {
+export function isDelayed({ schedule }: Pick<RunConfig, "schedule">): boolean {
   return schedule === "2bw";
 }
 

@@ -2,8 +2,10 @@
 // probabilities and the same text there as with Shoal's engine in double precision.
 import assert from "node:assert/strict";
 import { openCheckpoint } from "../../coordinator/export/source.ts";
+import { openWeights } from "../../coordinator/export/merged.ts";
 import type { ExportDtype } from "../../coordinator/export/dtypes.ts";
 import type { RunConfig } from "../../peer/wire/run.ts";
+import { adapt, type AdaptedModel, writeAdapted } from "../support/adapted_model.ts";
 import { largestDifference, logSoftmax } from "../support/compare_logits.ts";
 import { AWKWARD_VOCAB, bytesOf, inTempFolder, planOf, writeTiny } from "../support/export_support.ts";
 import { type TrainedModel, trainSmallModel, writeTrained } from "../support/trained_model.ts";
@@ -37,6 +39,27 @@ type GgufMaker = (dtype: ExportDtype) => Promise<Uint8Array>;
 /** By way of a checkpoint on disk, as `shoal export` goes. */
 async function ggufOf(model: TrainedModel, dtype: ExportDtype): Promise<Uint8Array> {
   return await inTempFolder(async (folder) => await ggufAt(await writeTrained(folder, model), dtype));
+}
+
+/** A run's adapters alone. */
+async function adaptersOf(model: AdaptedModel): Promise<Uint8Array> {
+  return await inTempFolder(async (folder) => {
+    using source = await openWeights(await writeAdapted(folder, model), "gguf-lora");
+    return await bytesOf(planOf(source, { format: "gguf-lora", dtype: "f32" }).files[0]!.pieces);
+  });
+}
+
+/** llama.cpp applies the adapters to the base's own file, which is loaded with them. */
+async function compareAdapted(
+  tab: LlamaTab,
+  base: TrainedModel & { gguf: GgufMaker },
+  { lora_targets, lora_alpha }: { lora_targets: string; lora_alpha: number },
+): Promise<void> {
+  const adapted = adapt(base, { lora_rank: 3, lora_alpha, lora_targets });
+  await tab.load(await base.gguf("f32"), base.spec.block_size, await adaptersOf(adapted));
+  const { logits, greedy } = adapted;
+  const worst = await compare(tab, { ...base, logits, greedy }, true);
+  assert.ok(worst > 0 && worst < TOLERANCES[0]![1], `log-probabilities differ by ${worst}`);
 }
 
 async function ggufAt(checkpoint: string, dtype: ExportDtype): Promise<Uint8Array> {
@@ -101,7 +124,13 @@ Deno.test("export: GGUF files give Shoal's probabilities and text in llama.cpp",
     assert.equal(metadata["general.architecture"], "gpt2");
     const worst = await compare(tab, gpt2, true);
     assert.ok(worst > 0 && worst < TOLERANCES[0]![1], `log-probabilities differ by ${worst}`);
+    // Larger ones would show the halves in which llama.cpp keeps its table of GELU.
+    await compareAdapted(tab, gpt2, { lora_targets: "q_proj,v_proj,down_proj", lora_alpha: 2 });
   });
+  await test.step("adapters by themselves, beside a Llama", () =>
+    compareAdapted(tab, model, {
+      ...{ lora_targets: "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj", lora_alpha: 6 },
+    }));
   await test.step("a character outside the vocabulary is refused, not guessed", async () => {
     await assert.rejects(tab.complete("é", { count: 1, vocabulary: model.vocab.length }), /invalid tokens/);
   });

@@ -35,8 +35,8 @@ export interface Completion {
 }
 
 export interface LlamaTab extends AsyncDisposable {
-  /** Loads a model in place of the one before. Rejects with llama.cpp's reason. */
-  load(gguf: Uint8Array, contextLength: number): Promise<LoadedModel>;
+  /** Loads a model in place of the one before, and applies an adapter's file to it if there is one. Rejects with llama.cpp's reason. */
+  load(gguf: Uint8Array, contextLength: number, adapter?: Uint8Array): Promise<LoadedModel>;
   /** Continues the prompt at temperature 0. */
   complete(prompt: string, options: { count: number; vocabulary: number }): Promise<Completion>;
   /** What llama.cpp wrote to its log. */
@@ -89,10 +89,11 @@ export async function openLlama(): Promise<LlamaTab> {
   await page.goto(`http://localhost:${server.addr.port}/`);
   return {
     log,
-    async load(gguf, contextLength) {
+    async load(gguf, contextLength, adapter) {
       models.clear();
       models.set("/model.gguf", gguf);
-      return await loadIn(page, contextLength);
+      if (adapter) models.set("/adapter.gguf", adapter);
+      return await loadIn(page, contextLength, adapter !== undefined);
     },
     complete: (prompt, options) => completeIn(page, { prompt, ...options }),
     async [Symbol.asyncDispose]() {
@@ -104,15 +105,19 @@ export async function openLlama(): Promise<LlamaTab> {
 
 const HTML = { headers: { "content-type": "text/html; charset=utf-8" } };
 
-function loadIn(page: Page, contextLength: number): Promise<LoadedModel> {
-  return page.evaluate(async (contextLength) => {
+function loadIn(page: Page, contextLength: number, adapted: boolean): Promise<LoadedModel> {
+  return page.evaluate(async ({ contextLength, adapted }) => {
     const place = globalThis as unknown as Globals;
     await place.llama?.exit();
     const { Wllama } = await import(new URL("/index.js", location.href).href);
     const llama: Wllama = new Wllama({ default: "/wasm/wllama.wasm" });
     place.llama = llama;
-    const file = await (await fetch("/model.gguf")).blob();
-    await llama.loadModel([file], {
+    const names = ["/model.gguf", ...(adapted ? ["/adapter.gguf"] : [])];
+    const files = await Promise.all(names.map(async (name) => await (await fetch(name)).blob()));
+    // The package takes any further file for a part of the model, which llama.cpp finds out is in one part only.
+    const lora_adapters = [{ path: "models/model-00002-of-00002.gguf" }];
+    await llama.loadModel(files, {
+      ...(adapted ? { lora_adapters } : {}),
       // One thread and no graphics card: the reference implementation on a processor. Keys and values stay f32.
       ...{ n_ctx: contextLength, n_threads: 1, n_gpu_layers: 0, n_parallel: 1, warmup: false },
       ...{ cache_type_k: "f32", cache_type_v: "f32", flash_attn: false },
@@ -128,7 +133,7 @@ function loadIn(page: Page, contextLength: number): Promise<LoadedModel> {
       beginToken: llama.getBOS(),
       metadata: meta,
     };
-  }, contextLength);
+  }, { contextLength, adapted });
 }
 
 function completeIn(

@@ -14,6 +14,7 @@ import { wholeModel } from "../../peer/model/layout.ts";
 import { type Cli, cpuPeer, flagsOf, inFolder, serving, shoal, TINY } from "../support/cli_support.ts";
 import { drawGpt2, writeGpt2 } from "../support/gpt2.ts";
 import { byteLevelTokenizerJson, drawLlama, TINY_LLAMA, writeLlama } from "../support/llama.ts";
+import { serveModel } from "../support/model_server.ts";
 import { runOneProcess } from "../support/one_process.ts";
 
 const GPT2 = {
@@ -127,19 +128,6 @@ Deno.test("lora: an imported Llama's adapters are trained by two peers, whoever 
     await assertOneProcess(run, String(done.checkpoint));
   }));
 
-/** A folder on a server of this computer that answers ranges; says what it was asked for. */
-function serveFolder(folder: string) {
-  const asked: string[] = [];
-  const server = Deno.serve({ hostname: "127.0.0.1", port: 0, onListen: () => {} }, async (request) => {
-    const { pathname } = new URL(request.url);
-    const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.get("range") ?? "")!;
-    asked.push(`${pathname} ${Number(last) + 1 - Number(first)}`);
-    const bytes = await Deno.readFile(join(folder, pathname.replace("/m/", "")));
-    return new Response(bytes.subarray(Number(first), Number(last) + 1), { status: 206 });
-  });
-  return { asked, url: `http://127.0.0.1:${server.addr.port}/m/`, close: () => server.shutdown() };
-}
-
 Deno.test("lora: a GPT-2's adapters are trained, with what its files elsewhere have fetched from there", () =>
   inFolder(async (folder) => {
     const run = await imported(
@@ -147,33 +135,26 @@ Deno.test("lora: a GPT-2's adapters are trained, with what its files elsewhere h
       (model) => writeGpt2(model, { shape: GPT2, weights: drawGpt2(GPT2, 3), dtype: "F16", tokenizer }),
     );
     const { model, text } = placesIn(folder);
-    const elsewhere = serveFolder(model);
-    try {
-      const flags = flagsOf({ ...RUN, max_iters: 12, shadows: false });
-      const { cli, join: link } = await serving("resume", [
-        ...[run, "--dataset", text, ...flags, "--base_url", elsewhere.url],
-      ]);
-      await using coordinator = cli;
-      const peer = ["--join", link, "--engine=cpu", "--json", "--model_host", new URL(elsewhere.url).host];
-      await using one = shoal("peer", peer);
-      await using two = shoal("peer", peer);
-      const done = await coordinator.line("the end", (line) => line.event === "done");
-      for (const it of [coordinator, one, two]) assert.equal(await it.ended(), 0, it.err.join("\n"));
-      const losses = lossesOf(coordinator);
-      assert.ok(
-        mean(losses.slice(-4)) < mean(losses.slice(0, 4)) - 0.2,
-        `the loss does not fall: ${losses.join(" ")}`,
-      );
-      // Half of the layers for each peer, and the tied table for both, in halves.
-      const bytes = elsewhere.asked.reduce((sum, it) => sum + Number(it.split(" ")[1]), 0);
-      assert.ok(
-        elsewhere.asked.every((it) => it.startsWith("/m/model.safetensors ")),
-        elsewhere.asked.join(),
-      );
-      const { size } = await Deno.stat(join(model, "model.safetensors"));
-      assert.ok(bytes > 0.9 * size && bytes < 1.6 * size, `${bytes} of ${size}`);
-      await assertOneProcess(run, String(done.checkpoint));
-    } finally {
-      await elsewhere.close();
-    }
+    await using elsewhere = serveModel(model);
+    const flags = flagsOf({ ...RUN, max_iters: 12, shadows: false });
+    const { cli, join: link } = await serving("resume", [
+      ...[run, "--dataset", text, ...flags, "--base_url", elsewhere.url],
+    ]);
+    await using coordinator = cli;
+    const peer = ["--join", link, "--engine=cpu", "--json", "--model_host", elsewhere.host];
+    await using one = shoal("peer", peer);
+    await using two = shoal("peer", peer);
+    const done = await coordinator.line("the end", (line) => line.event === "done");
+    for (const it of [coordinator, one, two]) assert.equal(await it.ended(), 0, it.err.join("\n"));
+    const losses = lossesOf(coordinator);
+    assert.ok(
+      mean(losses.slice(-4)) < mean(losses.slice(0, 4)) - 0.2,
+      `the loss does not fall: ${losses.join(" ")}`,
+    );
+    // Half of the layers for each peer, and the tied table for both, in halves.
+    const bytes = elsewhere.asked.reduce((sum, { range }) => sum + range!.end - range!.begin, 0);
+    assert.ok(elsewhere.asked.every(({ name }) => name === "model.safetensors"));
+    const { size } = await Deno.stat(join(model, "model.safetensors"));
+    assert.ok(bytes > 0.9 * size && bytes < 1.6 * size, `${bytes} of ${size}`);
+    await assertOneProcess(run, String(done.checkpoint));
   }));

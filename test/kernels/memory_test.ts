@@ -15,7 +15,7 @@ import { splitLayers, wholeModel } from "../../peer/model/layout.ts";
 import { stagingPieces, UNIFORM_BYTES, wgslMemory } from "../../peer/model/stage_memory.ts";
 import { paddedBytes } from "../../peer/model/stage_tensors.ts";
 import { ShoalError } from "../../peer/wire/errors.ts";
-import type { ModelSpec, StageSpec } from "../../peer/wire/run.ts";
+import { LORA_TARGETS, type LoraSpec, type ModelSpec, type StageSpec } from "../../peer/wire/run.ts";
 import { countingDevice } from "./counting.ts";
 import { runMicroBatch, testIds, testParams, tinySpec } from "./engine_support.ts";
 import { assertSameBits, onAdapter, relL2, testDevice } from "./support.ts";
@@ -34,16 +34,26 @@ const stages: [ModelSpec, StageSpec][] = [tinySpec, tied, gpt2].flatMap((spec): 
   [spec, wholeModel(spec)],
 ]);
 
-/** Every stage with every recomputation and codec, one and three slots. */
+const ADAPTERS: LoraSpec[] = [
+  ["q_proj", "v_proj"] as const,
+  ["o_proj"] as const,
+  ["up_proj", "down_proj"] as const,
+]
+  .map((targets, i) => ({ rank: 1 + 2 * i, alpha: 4, targets: [...targets] }));
+
+/** Every stage with every recomputation and codec, one and three slots, whole and beside adapters. */
 function builds(): StageBuild[] {
   const ways = (["none", "attention", "block"] as const).flatMap((recompute) =>
     (["raw32", "f16s", "i8b64"] as const).map((codec) => ({ recompute, codec }))
   );
   return stages.flatMap(([spec, stage]) =>
-    ways.map(({ recompute, codec }, i): StageBuild => ({
-      ...{ spec, stage, batchSize: 2, slots: i % 2 === 0 ? 1 : 3, recompute },
-      ...{ codecForward: codec, codecBackward: codec === "raw32" ? "i8b64" : codec },
-    }))
+    ways.flatMap(({ recompute, codec }, i): StageBuild[] => {
+      const build: StageBuild = {
+        ...{ spec, stage, batchSize: 2, slots: i % 2 === 0 ? 1 : 3, recompute },
+        ...{ codecForward: codec, codecBackward: codec === "raw32" ? "i8b64" : codec },
+      };
+      return [build, { ...build, adapters: ADAPTERS[i % ADAPTERS.length]! }];
+    })
   );
 }
 
@@ -67,6 +77,22 @@ Deno.test("memory: the prediction is what the plan asks for, for every stage, re
     assert.deepEqual(planStage(build, traits).memory, wgslMemory(build), what);
     assert.equal(sum(wgslMemory(build)), asked(build), what);
   }
+});
+
+Deno.test("memory: of a matrix that is frozen beside adapters nothing is kept for W", () => {
+  const codecs = { codecForward: "raw32", codecBackward: "raw32" } as const;
+  const build = { spec: tinySpec, stage: wholeModel(tinySpec), batchSize: 2, slots: 2, ...codecs };
+  const { n_embd: C, n_inner: I, n_layer, block_size } = tinySpec, R = 2 * block_size;
+  const kept = (targets: LoraSpec["targets"]) =>
+    wgslMemory({ ...build, adapters: { rank: 4, alpha: 4, targets } }).activations;
+  const qv = kept(["q_proj", "v_proj"]);
+  assert.equal(kept(["q_proj", "down_proj"]) - qv, 4 * 2 * R * n_layer * (I + C));
+  assert.equal(kept(["q_proj", "o_proj"]) - qv, 4 * 2 * R * n_layer * C);
+  const whole = wgslMemory(build);
+  assert.ok(
+    whole.activations > kept([...LORA_TARGETS]) &&
+      whole.scratch > wgslMemory({ ...build, adapters: ADAPTERS[0]! }).scratch,
+  );
 });
 
 Deno.test(onAdapter(gpu, "memory: the prediction is what is allocated"), async () => {

@@ -6,7 +6,7 @@ import type { StageBuild, StageInput } from "../../peer/engine/engine.ts";
 import { type MathShape, mathShape } from "../../peer/model/tfjs_math.ts";
 import { tfjsFootprint, tfjsMemory, totalBytes } from "../../peer/model/tfjs_memory.ts";
 import { wholeModel } from "../../peer/model/layout.ts";
-import type { ModelSpec } from "../../peer/wire/run.ts";
+import type { LoraSpec, ModelSpec } from "../../peer/wire/run.ts";
 import { BATCH_SIZE, buildsOf, testIds, testParams, tinySpec } from "./engine_support.ts";
 import { testValues } from "./support.ts";
 import { type Counted, countedEngine } from "./tfjs_support.ts";
@@ -56,11 +56,38 @@ for (const [name, [spec, stages]] of Object.entries(MEMORY_CASES)) {
   }
 }
 
+for (const [i, targets] of [["q_proj", "v_proj"], ["o_proj", "up_proj"], ["down_proj"]].entries()) {
+  const adapters: LoraSpec = { rank: 3, alpha: 6, targets: targets as LoraSpec["targets"] };
+  Deno.test(`memory is predicted, and a step leaves nothing: adapters of ${targets}`, async () => {
+    const llama: ModelSpec = { ...tinySpec, n_layer: 2, n_kv_head: tinySpec.n_head };
+    const spec: ModelSpec = i === 1 ? { ...llama, architecture: "gpt2" } : llama;
+    for (const recompute of ["none", "block"] as const) {
+      for (const build of buildsOf(spec, 2, { codec: "raw32", slots: 2 })) {
+        await testFootprint({ ...build, recompute, adapters }, mathShape(build));
+      }
+    }
+  });
+}
+
+Deno.test("of a matrix that is frozen beside adapters nothing is kept for W", () => {
+  const [, build] = buildsOf(tinySpec, 3, { codec: "raw32", slots: 1 });
+  const { R, C, I } = mathShape(build!);
+  const slot = (targets: LoraSpec["targets"]) =>
+    tfjsFootprint({ ...build!, adapters: { rank: 3, alpha: 6, targets } }).slot;
+  assert.equal(slot(["q_proj", "down_proj"]) - slot(["q_proj"]), 4 * R * (I + C));
+  assert.equal(slot(["q_proj", "o_proj"]) - slot(["q_proj"]), 4 * R * C);
+});
+
+async function loaded({ engine }: Counted, { spec, stage, adapters }: StageBuild, seed: number) {
+  await engine.load(testParams(spec, stage, seed));
+  if (adapters) await engine.loadAdapters!(testParams({ ...spec, lora: adapters }, stage, seed + 1));
+}
+
 async function testFootprint(build: StageBuild, shape: MathShape): Promise<void> {
   const { params, slot, most } = tfjsFootprint(build, shape);
   const stage = await countedEngine(build, shape);
   try {
-    await stage.engine.load(testParams(build.spec, build.stage, 1));
+    await loaded(stage, build, 1);
     assert.equal(stage.live().bytes, params, "parameters");
     const { count } = stage.live();
     const { full } = await fillAndDrain(stage, build);
@@ -71,7 +98,7 @@ async function testFootprint(build: StageBuild, shape: MathShape): Promise<void>
       { bytes: params, count, most },
       "matrices left over after a step",
     );
-    await stage.engine.load(testParams(build.spec, build.stage, 2));
+    await loaded(stage, build, 2);
     assert.deepEqual(
       { ...stage.live(), most },
       { bytes: params, count, most },

@@ -164,8 +164,9 @@ export class CoordinatorProcess {
     return peersOf(view).flatMap((id) => {
       const peer = this.core.state.peers[id];
       if (peer === undefined) return [];
-      const { runtime, adapter, engine, name, blockMs, memoryBytes, gpuOptimizer = false } = peer;
-      const basics = { id, runtime, adapter, engine, name, blockMs, memoryBytes, gpuOptimizer };
+      const { runtime, adapter, engine, name, blockMs, fixedMs, memoryBytes, gpuOptimizer = false } = peer;
+      const fixed = fixedMs === undefined ? {} : { fixedMs };
+      const basics = { id, runtime, adapter, engine, name, blockMs, ...fixed, memoryBytes, gpuOptimizer };
       return [{ ...basics, ticket: id, incarnation: 1 }];
     });
   }

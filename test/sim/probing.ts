@@ -22,9 +22,13 @@ export function mayProbe({ scenario, seed }: { scenario: string; seed: number })
   return ABLE.includes(scenario) && seed % ABLE_EVERY === 0;
 }
 
-/** What a peer of this world says that it can do. */
-export function ableOf({ gpuOptimizer = false, probes = false }: WorldOptions) {
-  return { memoryBytes: 1e9, gpuOptimizer, writes: true, probes };
+/** What a peer of this world has measured and can do. With which size of micro-batches it was welcomed does not matter. */
+export function measuredOf({ gpuOptimizer = false, probes = false, config }: WorldOptions, random: Random) {
+  const blockMs = 5 + random() * 20;
+  const sized = config.micro_batch === "auto"
+    ? { fixedMs: blockMs * random(), sequences: config.batch_size }
+    : {};
+  return { blockMs, ...sized, memoryBytes: 1e9, gpuOptimizer, writes: true, probes };
 }
 
 /** The coordinator asks an end to measure its link to another peer. */

@@ -18,7 +18,7 @@ import { KNOCK_MS, type KnockingWorld, loseSocket } from "./knocking.ts";
 import { Links } from "./links.ts";
 import { asBytes, COORDINATOR, Network, type Path } from "./network.ts";
 import { isSumOfLogged } from "./probe.ts";
-import { ableOf, answerProbe } from "./probing.ts";
+import { answerProbe, measuredOf } from "./probing.ts";
 import { fallAsleep, thaw, wake } from "./sleep.ts";
 import { beatOf } from "./speeds.ts";
 import type { CoordinatorCrash, Observer, Sent, SimPeer, WorldOptions } from "./types.ts";
@@ -205,7 +205,7 @@ export class World {
     if (!this.process.up) return this.#greet(id); // It died of it, and whoever comes next has not heard of this peer.
     const peer = this.peers.get(id)!;
     peer.seen = { epoch: this.process.epoch, committed: 0 };
-    this.#say(id, { type: "measured", blockMs: 5 + this.random() * 20, ...ableOf(this.options) });
+    this.#say(id, { type: "measured", ...measuredOf(this.options, this.random) });
     this.#every(BEAT_MS, () => this.#beat(id), () => this.peers.get(id)!.dead);
   }
 

@@ -14,7 +14,7 @@ import { readConfig } from "../../peer/model/config.ts";
 import { specOf, splitLayers, stageLayout } from "../../peer/model/layout.ts";
 import type { PeerMessage, StateFile } from "../../peer/wire/control.ts";
 import type { FrameHeader } from "../../peer/wire/frame.ts";
-import type { ReplicaPlan, RunConfig, StagePlan, View } from "../../peer/wire/run.ts";
+import type { ReplicaPlan, RunConfig, ScheduleId, StagePlan, View } from "../../peer/wire/run.ts";
 
 /** The cut began before the present generation, so that a test notices where one is taken for the other. */
 export const CUT = 3;
@@ -54,7 +54,12 @@ export function tinyView(config: RunConfig, holders = HOLDERS, changes: Partial<
     replicas: replicasOf(holders[s]!),
   }));
   const codecs = { codecForward: config.codec_forward, codecBackward: config.codec_backward };
-  return { gen: GEN, cut: CUT, baseStep: 0, stages, schedule: config.schedule, ...codecs, ...changes };
+  return { gen: GEN, cut: CUT, baseStep: 0, stages, schedule: orderOf(config), ...codecs, ...changes };
+}
+
+/** A view always names one. */
+function orderOf({ schedule }: RunConfig): ScheduleId {
+  return schedule === "auto" ? "dynamic" : schedule;
 }
 
 export class PeerHarness {

@@ -13,6 +13,8 @@ import { peersOf, stagesOf } from "../../peer/wire/view.ts";
 type Sent<T extends CoordinatorMessage["type"]> = Extract<CoordinatorMessage, { type: T }>;
 type Line<T extends CoordinatorEventLine["event"]> = Extract<CoordinatorEventLine, { event: T }>;
 
+type Measured = Omit<PeerMessage & { type: "measured" }, "type">;
+
 /** Two layers, two micro-batches; no evaluation, snapshot, sample or shadow unless a test asks for it. */
 const QUIET = {
   ...{ n_layer: 2, n_head: 2, n_kv_head: 1, n_embd: 8, n_inner: 8, block_size: 4, batch_size: 1 },
@@ -75,9 +77,9 @@ export class RunHarness {
   }
 
   /** A peer says hello and is measured. */
-  join(id: string, { blockMs = 10, memoryBytes = 1e9 } = {}): void {
+  join(id: string, { blockMs = 10, memoryBytes = 1e9, ...more }: Partial<Measured> = {}): void {
     this.hello(id);
-    this.say(id, { type: "measured", blockMs, memoryBytes });
+    this.say(id, { type: "measured", blockMs, memoryBytes, ...more });
     this.now++;
   }
 

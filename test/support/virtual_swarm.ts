@@ -2,9 +2,12 @@
 // tell times through the real meter, states travel in the time that the planner reckons with. No tensors and no network; what
 // is under test is what the coordinator makes of what it is told.
 import { OpMeter } from "../../peer/op_meter.ts";
+import { isPlaced } from "../../peer/schedule/catalogue.ts";
+import { followedSchedule } from "../../peer/schedule/placed.ts";
 import { requestOf } from "../../coordinator/core/plan_request.ts";
 import { planOfView } from "../../coordinator/core/planning.ts";
 import { createUniform } from "../../coordinator/plan/jitter.ts";
+import { placedStep } from "../../coordinator/plan/placed_step.ts";
 import { plan } from "../../coordinator/plan/planner.ts";
 import { CostModel } from "../../coordinator/plan/planner_model.ts";
 import type { PlanRequest } from "../../coordinator/plan/planner_types.ts";
@@ -15,6 +18,8 @@ export interface VirtualPeer {
   id: string;
   /** What it measured when it joined. */
   blockMs: number;
+  /** What of it does not grow with the micro-batch; absent: not measured. */
+  fixedMs?: number;
   memoryBytes?: number;
 }
 
@@ -55,14 +60,17 @@ export class VirtualSwarm {
     return this.run.now / 1000;
   }
 
-  join({ id, blockMs, memoryBytes = 4e9 }: VirtualPeer): void {
-    this.run.join(id, { blockMs, memoryBytes });
+  join({ id, memoryBytes = 4e9, ...measured }: VirtualPeer): void {
+    this.run.join(id, { memoryBytes, ...measured });
   }
 
   /** Seconds of a step as the work is shared now, at the true speeds. */
   get stepSeconds(): number {
     const request = { ...this.#truth(), memory: () => 0, hiddenAlone: true };
-    return secondsAt(request, planOfView(this.state.view!));
+    const view = this.state.view!;
+    const schedule = followedSchedule(view);
+    if (isPlaced(schedule)) return placedStep(request, view)!.seconds;
+    return secondsAt(request, planOfView({ ...view, schedule }));
   }
 
   /** Seconds of a step by the best plan for the true speeds. */
