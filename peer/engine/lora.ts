@@ -121,6 +121,7 @@ export class LoraEngine implements StageEngine {
     if (this.#inner.loadAdapters !== undefined) return await this.#inner.weightGrad(slot);
     const dense = await this.#inner.weightGrad(slot);
     assert(this.#adapters.length === this.#size, "adapters were loaded");
+    assert(dense.length === this.#weights.length, "a gradient of whole matrices");
     const out = new Float32Array(this.#size);
     for (const matrix of this.#matrices) this.#project(dense, matrix, out);
     // An overflow anywhere must be seen, though only some matrices are looked at.

@@ -2,18 +2,17 @@
 // peer/engine/lora.ts allocates. No measurement.
 import type { StageBuild, StageMemory } from "../engine/engine.ts";
 import { baseSpec, stageLayout } from "./layout.ts";
-import { loraOf, loraTargets } from "./lora.ts";
+import { loraTargets } from "./lora.ts";
 
 const F32_BYTES = 4;
 const F64_BYTES = 8;
 
 /**
- * Params: the merged weights, the base's values of the matrices that have adapters, and the adapters. Scratch: the sums of the
- * widest A, and the gradient that W gives. Nothing without adapters.
+ * Params: the merged weights, the base's values of the matrices that have adapters, and the adapters. Scratch: the sums of a row that
+ * is merged. Nothing without adapters; W is the engine's own business.
  */
 export function loraMemory({ spec, stage }: Pick<StageBuild, "spec" | "stage">): StageMemory {
   if (spec.lora === undefined) return { params: 0, activations: 0, scratch: 0 };
-  const { rank } = loraOf(spec);
   const matrices = loraTargets(spec, stage);
   const weights = stageLayout(baseSpec(spec), stage).size, adapters = stageLayout(spec, stage).size;
   const frozen = matrices.reduce((sum, { rows, cols }) => sum + rows * cols, 0);
@@ -21,6 +20,6 @@ export function loraMemory({ spec, stage }: Pick<StageBuild, "spec" | "stage">):
   return {
     params: F32_BYTES * (weights + frozen + adapters),
     activations: 0,
-    scratch: F64_BYTES * rank * widest + F32_BYTES * adapters,
+    scratch: F64_BYTES * widest,
   };
 }

@@ -16,12 +16,15 @@ function mostOf(tokens: Uint32Array): number {
 /** The engine with overflows; what it computes is the engine's own. */
 export function withOverflow(engine: StageEngine, { spec, stage }: StageBuild): StageEngine {
   if (!stage.embed) return engine;
-  const first = findTensor(stageLayout(spec, stage), EMBEDDING_NAME)!.offset;
+  const { loadAdapters } = engine;
+  // Where adapters alone are trained, the gradient is theirs.
+  const first = loadAdapters ? 0 : findTensor(stageLayout(spec, stage), EMBEDDING_NAME)!.offset;
   const most = new Map<number, number>();
   let exponent = 0;
   return {
     name: engine.name,
     load: (params) => engine.load(params),
+    ...(loadAdapters && { loadAdapters: (adapters: Float32Array) => engine.loadAdapters!(adapters) }),
     forward: (slot, input) => {
       if (slot !== null) most.set(slot, mostOf(input.tokens!));
       return engine.forward(slot, input);
