@@ -9,10 +9,10 @@ import { join } from "node:path";
 import process from "node:process";
 import { findChromium, findDeno, install, InstallError, repositoryRoot } from "./coordinator/cli/install.mjs";
 import { completionScript, SHELLS } from "./coordinator/cli/completion.mjs";
-import { pairsAsFlags } from "./coordinator/cli/pairs.mjs";
+import { pairsAsFlags, unknownFlag } from "./coordinator/cli/pairs.mjs";
 import { permissionsFor } from "./coordinator/cli/permissions.mjs";
 import { benchNames, scriptFor, toolHelp, tools } from "./coordinator/cli/tools.mjs";
-import { mainHelp, unknownMessage, verbHelp, verbs } from "./coordinator/cli/usage.mjs";
+import { mainHelp, seeHelp, unknownMessage, verbHelp, verbs } from "./coordinator/cli/usage.mjs";
 
 /** Signals that the verb decides about. @type {NodeJS.Signals[]} */
 const passedOn = ["SIGINT", "SIGTERM", "SIGHUP"];
@@ -60,6 +60,10 @@ async function main([name, ...given]) {
   }
   const args = pairsAsFlags(verb, given);
   if (args.includes("--help") || args.includes("-h")) return print(verbHelp(verb));
+  const unknown = unknownFlag(verb, args);
+  if (unknown !== null) {
+    return refuse(`${unknownMessage("flag", unknown.typed, unknown.known)}; ${seeHelp(verb.name)}`, 2);
+  }
   try {
     await install(needOf(verb.name, args));
   } catch (error) {
@@ -87,7 +91,8 @@ async function runTool(tool, args, scripts) {
   }
   const found = scriptFor(tool.name, args, scripts);
   if (found === null) {
-    return refuse(unknownMessage("benchmark", args[0] ?? "", benchNames(scripts)), 2);
+    const all = benchNames(scripts);
+    return refuse(`${unknownMessage("benchmark", args[0] ?? "", all)}; there are ${all.join(", ")}`, 2);
   }
   try {
     const browser = found.script === "bench:engine" || found.script === "bench:recovery";

@@ -227,7 +227,8 @@ export function JoinPanel({ link, onCopy }: { link: string; onCopy: (link: strin
     <section class="panel join" aria-labelledby="join-title">
       <h2 id="join-title">Invite a computer</h2>
       <p>
-        Whoever has this link can lend a computer. Open it in a tab, scan it, or give it to the Deno peer.
+        Whoever has this link can lend a computer. Open it in a browser, scan it with a phone, or, without a
+        browser, run <code>shoal peer --join "LINK"</code>.
       </p>
       <label for="join-link">Join link</label>
       <p class="copy">

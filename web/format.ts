@@ -59,6 +59,9 @@ export function magnitude(value: number): string {
   return figure + COUNT_WORDS[power];
 }
 
+/** From two days on nobody reckons in hours. */
+const DAYS_FROM_HOURS = 48;
+
 /** Milliseconds -> "180 ms", "1.4 s", "2 min 5 s", "3 h 10 min". */
 export function duration(ms: number): string {
   if (!(ms >= 0)) return NOT_YET;
@@ -68,6 +71,10 @@ export function duration(ms: number): string {
   const minutes = Math.floor(Math.round(seconds) / 60);
   if (minutes < 60) return `${minutes} min ${Math.round(seconds) - minutes * 60} s`;
   const hours = Math.floor(minutes / 60);
+  if (hours >= DAYS_FROM_HOURS) {
+    const whole = Math.floor(hours / 24);
+    return `${whole} days ${hours - whole * 24} h`;
+  }
   return `${hours} h ${minutes - hours * 60} min`;
 }
 

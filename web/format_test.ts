@@ -65,6 +65,8 @@ Deno.test("durations change unit without a gap", function test() {
   assert.equal(duration(59_990), "1 min 0 s");
   assert.equal(duration(125_000), "2 min 5 s");
   assert.equal(duration(3 * 3_600_000 + 10 * 60_000), "3 h 10 min");
+  assert.equal(duration(48 * 3_600_000 - 60_000), "47 h 59 min");
+  assert.equal(duration(153 * 3_600_000 + 53 * 60_000), "6 days 9 h");
   assert.equal(duration(NaN), NOT_YET);
 });
 

@@ -241,6 +241,10 @@ function readingsOf(status: RunStatus): Fact[] {
 }
 
 function riskOf(status: RunStatus): BoardView["risk"] {
+  if (status.step === 0 && status.safety.length === 0) {
+    // Nobody is there who could vanish.
+    return { tone: "info", text: "Nothing is at risk: training has not begun." };
+  }
   if (status.stepsAtRisk === 0) {
     const text = status.safety.some((stage) => stage.redundancy === "none")
       ? "No step at risk: the newest snapshot has everything."

@@ -53,6 +53,7 @@ Deno.test("readings are never blank before the first step", function test() {
 Deno.test("steps at risk are words and a tone", function test() {
   assert.equal(board({ stepsAtRisk: 0 }).risk.tone, "good");
   assert.match(board({ stepsAtRisk: 0 }).risk.text, /any one computer may vanish/);
+  assert.match(board({ stepsAtRisk: 0, step: 0, safety: [] }).risk.text, /training has not begun/);
   const bare = { stepsAtRisk: 0, safety: safetyOf(bareStages) };
   assert.match(board(bare).risk.text, /newest snapshot has everything/);
   assert.match(board({ stepsAtRisk: 1 }).risk.text, /^1 committed step at risk/);

@@ -131,7 +131,8 @@ function rowOf(run: HubRun): RunRow {
     state: stateOf(run),
     progress: {
       ...{ value: Math.min(step, maxIters), max: Math.max(1, maxIters), percent: percent(step, maxIters) },
-      text: `Step ${count(step)} of ${count(maxIters)}`,
+      // A run whose log cannot be read does not tell how long it was to be.
+      text: maxIters === 0 ? "Steps unknown" : `Step ${count(step)} of ${count(maxIters)}`,
     },
     facts: factsOf(run),
     can: {

@@ -34,6 +34,7 @@ Deno.test("runs: what may be done follows from where a run stands, and nothing w
     ...{ archive: false, open: "bring back", clone: true, list: false, remove: true },
   });
   assert.equal(only({ place: "broken" }).can.open, "open");
+  assert.equal(only({ place: "broken", maxIters: 0 }).progress.text, "Steps unknown");
   const busy = only({ busy: "archiving" });
   assert.deepEqual(busy.can, { archive: false, open: null, clone: false, list: false, remove: false });
   assert.deepEqual([busy.state.word, busy.joinLink], ["Archiving", null]);

@@ -105,7 +105,8 @@ export function requiredFlag(options: VerbOptions, name: string): string {
 export function positional(options: VerbOptions, most: 0 | 1): string | undefined {
   const extra = options.positionals[most];
   if (extra === undefined) return options.positionals[0];
-  throw new ShoalError("usage", `"${extra}" is not expected here; flags start with --`);
+  const use = "flags start with --, configuration keys are written key=value";
+  throw new ShoalError("usage", `"${extra}" is not expected here; ${use}`);
 }
 
 /** What `--engine` names; undefined if it is not given. @throws {ShoalError} usage with the nearest known name. */

@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import { inTempFolder, TINY_VOCAB, writeTiny } from "../../test/support/checkpoint.ts";
 import { type Served, startServing } from "./serve.ts";
+import { createSampler } from "../../peer/engine/sampler.ts";
+import { readWeights } from "../store/weights.ts";
 import { TextModel } from "./text_model.ts";
 
 const KEY = "a-key-of-the-test";
@@ -75,8 +77,9 @@ Deno.test("serve: a completion is what the model writes, with its counts", () =>
     const tokens = await (await ask(url, {
       ...REQUEST,
       prompt: [..."abc"].map((c) => TINY_VOCAB.indexOf(c)),
+      echo: true,
     })).json();
-    assert.equal(tokens.choices[0].text, expected);
+    assert.equal(tokens.choices[0].text, `abc${expected}`, "tokens are echoed as text");
   }));
 
 Deno.test("serve: a stream carries the same text in pieces, then the reason, the counts and [DONE]", () =>
@@ -95,6 +98,53 @@ Deno.test("serve: a stream carries the same text in pieces, then the reason, the
     assert.equal(reasons.pop(), "length");
     assert.ok(reasons.every((it) => it === null));
     assert.equal(new Set([...pieces, counts].map((it) => it.id)).size, 1);
+  }));
+
+/** The natural logarithm of softmax(logits)[token]. */
+function logSoftmax(logits: Float32Array, token: number): number {
+  const most = Math.max(...logits);
+  return logits[token]! - most - Math.log(logits.reduce((sum, value) => sum + Math.exp(value - most), 0));
+}
+
+Deno.test("serve: logprobs are the model's own, of the prompt too where it is echoed, whole as streamed", () =>
+  withServer(async ({ url }, folder) => {
+    const { manifest: { spec }, params } = await readWeights(`${folder}/checkpoints/step-000000007`);
+    const asked = { ...REQUEST, max_tokens: 4, temperature: 0.5, echo: true, logprobs: 2 };
+    const [choice] = (await (await ask(url, asked)).json()).choices;
+    const { tokens, token_logprobs, top_logprobs, text_offset } = choice.logprobs;
+    assert.equal(tokens.join(""), choice.text);
+    assert.deepEqual(text_offset, [0, 1, 2, 3, 4, 5, 6]);
+    const ids = tokens.map((char: string) => TINY_VOCAB.indexOf(char));
+    const rows = createSampler(spec, params).logits(ids), V = TINY_VOCAB.length;
+    assert.deepEqual([token_logprobs[0], top_logprobs[0]], [null, null]);
+    for (let i = 1; i < ids.length; i++) {
+      const row = rows.subarray((i - 1) * V, i * V);
+      assert.ok(Math.abs(token_logprobs[i] - logSoftmax(row, ids[i])) < 1e-5, `token ${i}`);
+      const best = [...row.keys()].toSorted((a, b) => row[b]! - row[a]!).slice(0, 2);
+      const wanted = new Set([...best.map((id) => TINY_VOCAB[id]), tokens[i]]);
+      assert.deepEqual(new Set(Object.keys(top_logprobs[i])), wanted);
+    }
+    const scored = await (await ask(url, { ...asked, prompt: ids, max_tokens: 0, logprobs: 0 })).json();
+    assert.deepEqual(scored.choices[0].logprobs, { ...choice.logprobs, top_logprobs: null });
+    assert.deepEqual([scored.choices[0].text, scored.usage.completion_tokens], [choice.text, 0]);
+    const told = events(await (await ask(url, { ...asked, stream: true })).text()).slice(0, -1);
+    const pieces = told.map((it) => JSON.parse(it).choices[0].logprobs).filter((it) => it !== null);
+    assert.deepEqual(pieces.flatMap((it) => it.token_logprobs), token_logprobs);
+    const alone = (await (await ask(url, { ...asked, echo: false })).json()).choices[0].logprobs;
+    assert.deepEqual([alone.token_logprobs, alone.text_offset], [token_logprobs.slice(3), [0, 1, 2, 3]]);
+    const long = await ask(url, { ...asked, prompt: "abcabcabc" });
+    assert.match((await problem(long, 400, "usage")).message, /9 tokens, more than the window holds/);
+  }));
+
+Deno.test("serve: of what a stop text cuts off nothing is told, however it was cut into tokens", () =>
+  withServer(async ({ url }) => {
+    const asked = { ...REQUEST, logprobs: 1 };
+    const [{ text }] = (await (await ask(url, asked)).json()).choices;
+    const stop = [text.slice(9, 12), text.slice(20, 22)];
+    const [cut] = (await (await ask(url, { ...asked, stop })).json()).choices;
+    assert.equal(cut.finish_reason, "stop");
+    assert.equal(cut.logprobs.tokens.join(""), cut.text);
+    assert.ok(cut.text.length < text.length);
   }));
 
 Deno.test("serve: several texts in several ways are one answer, whole or streamed", () =>

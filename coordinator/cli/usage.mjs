@@ -1,6 +1,8 @@
 // The verbs of the command line and their help texts. Plain JavaScript without packages, so that `shoal --help`
 // answers before anything is installed. Flags are listed once, here: the parsers in options.ts are built from this table.
 // @ts-check
+import { configKeys } from "./config_keys.mjs";
+import { examples, firstSteps } from "./examples.mjs";
 import { tools } from "./tools.mjs";
 
 export { editDistance, nearest, unknownMessage } from "./nearest.mjs";
@@ -9,6 +11,9 @@ export { editDistance, nearest, unknownMessage } from "./nearest.mjs";
  * @typedef {{ name: string; value: string | null; text: string; choices?: readonly string[] }} FlagHelp value is null for a switch
  * @typedef {{ name: string; summary: string; usage: string; flags: FlagHelp[]; config: boolean; orders?: readonly string[] }} Verb
  */
+
+/** Width of lists in help texts. */
+const LINE_CHARS = 100;
 
 /** @type {FlagHelp} */
 const json = { name: "json", value: null, text: "one JSON object per line on stdout" };
@@ -332,9 +337,17 @@ export function mainHelp(version) {
     "usage: shoal <verb> [flags]",
     ...lines,
     "",
+    "to begin with:",
+    ...firstSteps.map(([line, text]) => `  ${line}\n      ${text}`),
+    "",
     "shoal <verb> --help explains a verb; --version prints the version.",
     "Exit codes: 0 done, 1 failed, 2 wrong usage.",
   ].join("\n");
+}
+
+/** Where somebody who typed something wrong finds what is right. @param {string} verb */
+export function seeHelp(verb) {
+  return `"shoal ${verb} --help" lists what it takes`;
 }
 
 /** @param {Verb} verb */
@@ -346,8 +359,23 @@ export function verbHelp(verb) {
   const config = verb.config
     ? [
       "",
-      "Configuration keys (n_layer=4 max_iters=300 ..., with or without --) are listed in docs/self-hosting.md.",
+      "Configuration keys (n_layer=4 max_iters=300 ..., with or without --), explained in docs/self-hosting.md:",
+      ...wrapped(Object.keys(configKeys)),
     ]
     : [];
-  return [`usage: ${verb.usage}`, verb.summary, "", ...lines, ...config].join("\n");
+  const typed = (examples[verb.name] ?? []).map((line) => `  ${line}`);
+  const shown = typed.length === 0 ? [] : ["", "examples:", ...typed];
+  return [`usage: ${verb.usage}`, verb.summary, "", ...lines, ...config, ...shown].join("\n");
+}
+
+/** Words in lines that fit a terminal. @param {readonly string[]} words */
+function wrapped(words) {
+  /** @type {string[]} */
+  const lines = [];
+  for (const word of words) {
+    const last = lines.at(-1);
+    if (last === undefined || last.length + word.length >= LINE_CHARS) lines.push(`  ${word}`);
+    else lines[lines.length - 1] = `${last} ${word}`;
+  }
+  return lines;
 }

@@ -1,5 +1,9 @@
 // The help table and the nearest-name rule, and the permissions that each verb runs with.
 import assert from "node:assert/strict";
+import { CONFIG_KEYS, readConfig } from "../../peer/model/config.ts";
+import { examples, firstSteps } from "./examples.mjs";
+import { parseVerb, verbNamed } from "./options.ts";
+import { pairsAsFlags, unknownFlag } from "./pairs.mjs";
 import { permissionsFor } from "./permissions.mjs";
 import { editDistance, mainHelp, nearest, unknownMessage, verbHelp, verbs } from "./usage.mjs";
 
@@ -27,6 +31,32 @@ Deno.test("the help names every verb and every flag of a verb", () => {
     for (const flag of verb.flags) assert.ok(verbHelp(verb).includes(`--${flag.name}`));
   }
   assert.ok(main.includes("1.2.3"));
+});
+
+Deno.test("every example of the help is a line that its verb takes, and every configuration key is named", () => {
+  for (const [name, lines] of Object.entries(examples)) {
+    const verb = verbs.find((it) => it.name === name)!;
+    assert.ok(lines.length > 0);
+    for (const line of lines) {
+      assert.ok(verbHelp(verb).includes(line), line);
+      const [shoal, verbWord, ...words] = line.match(/"[^"]*"|\S+/g)!.map((word) => word.replaceAll('"', ""));
+      assert.deepEqual([shoal, verbWord], ["shoal", name]);
+      readConfig(parseVerb(verbNamed(name), words).config);
+      assert.equal(unknownFlag(verb, pairsAsFlags(verb, words)), null, line);
+    }
+  }
+  const run = verbHelp(verbs.find(({ name }) => name === "run")!);
+  for (const key of CONFIG_KEYS) assert.match(run, new RegExp(`\\b${key}\\b`));
+  for (const [line] of firstSteps) assert.ok(mainHelp("1").includes(line!));
+});
+
+Deno.test("an unknown flag is found before anything is installed, a value with dashes is none", () => {
+  const named = (name: string, args: string[]) =>
+    unknownFlag(verbs.find((it) => it.name === name)!, args)?.typed;
+  assert.equal(named("run", ["--n_layr=3", "--x"]), "--n_layr");
+  assert.equal(named("run", ["--n_layer", "3", "--keep"]), "--keep");
+  assert.equal(named("generate", ["--prompt=--x", "--json", "--count", "3"]), undefined);
+  assert.equal(named("peer", ["--n_layer=3"]), "--n_layer");
 });
 
 const around = { root: "/r", cwd: "/w", tmp: "/tmp", deno: "/r/deno", chromium: "/c" };

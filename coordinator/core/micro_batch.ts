@@ -19,9 +19,10 @@ import { planView } from "./view_builder.ts";
 
 /** Of the planner's own changes a run remembers at most so many, since it may go back over all of them; then the size stays. */
 export const SIZE_CHANGES_MAX = 64;
-/** Beyond this many peers a plan takes long, and only the formula's size is planned beside the present one. */
-const PEERS_FEW = 32;
-const TRIED_OF_MANY = 2;
+/** Peers times the sizes that are planned: a plan takes the longer the more peers it has, and nothing is committed meanwhile. */
+const PEERS_PLANNED_MAX = 24;
+/** So many are planned however many peers there are: the present one, and the formula's or a neighbour. */
+const SIZES_TRIED_MIN = 2;
 
 /** A size with what the planner makes of it. */
 export interface Sized extends SizeJudgement {
@@ -46,7 +47,7 @@ export function weighSizes(
   const { choice } = chooseSize(
     config,
     (sized) => judge({ spec: s.spec, config: sized, peers: at(sized.batch_size) }),
-    { stay: mustStay(s, peers), ...(peers.length > PEERS_FEW ? { tried: TRIED_OF_MANY } : {}) },
+    { stay: mustStay(s, peers), tried: Math.max(SIZES_TRIED_MIN, PEERS_PLANNED_MAX / peers.length) },
   );
   return choice === null ? null : { ...choice, peers: at(choice.config.batch_size) };
 }

@@ -1,10 +1,13 @@
 // The size of micro-batches in a run: decided at the first cut and at later ones, in the log like any change, undone and done again
 // with the steps that it belongs to, and never a cut's reason.
 import assert from "node:assert/strict";
+import fc from "fast-check";
 import { RunHarness } from "../../test/support/run_harness.ts";
 import { VirtualSwarm } from "../../test/support/virtual_swarm.ts";
-import { holderBytes } from "../../peer/model/stage_memory.ts";
+import { holderBytes, type StageRun } from "../../peer/model/stage_memory.ts";
 import type { RunConfig } from "../../peer/wire/run.ts";
+import { holds, peersOf } from "../../peer/wire/view.ts";
+import { roomOf } from "./fit.ts";
 import { requestOf } from "./plan_request.ts";
 import { previewReplan } from "./replan.ts";
 import type { RunRecord } from "./run_record.ts";
@@ -104,6 +107,50 @@ Deno.test("micro-batch: memory is a reason, whatever was measured", () => {
   run.join("a", { memoryBytes: 1.4 * bytes(4) });
   assert.equal(sizeNow(run), "4 x 8, 8");
   assert.match(run.state.events.find(({ text }) => /another size/.test(text))!.text, /8 x 4 cannot be had: /);
+});
+
+Deno.test("micro-batch: whatever peers come, what they hold fits, a step keeps its sequences, and none is predicted slower", () => {
+  const peer = fc.record({
+    blockMs: fc.integer({ min: 5, max: 80 }),
+    share: fc.double({ min: 0, max: 1, noNaN: true }),
+    memoryBytes: fc.integer({ min: 400_000, max: 4_000_000 }),
+  });
+  const peers = fc.array(peer, { minLength: 1, maxLength: 5 });
+  let decided = 0;
+  fc.assert(
+    fc.property(peers, fc.constantFrom("dynamic", "auto", "gpipe", "chimera"), (list, schedule) => {
+      const runs = ["auto", "fixed"].map((micro_batch) => {
+        const run = new RunHarness({ ...LINE, micro_batch, schedule, min_peers: list.length, n_stage: 0 });
+        for (const [i, { share, ...of }] of list.entries()) {
+          run.join(`p${i}`, { ...of, fixedMs: share * of.blockMs });
+        }
+        return run.state;
+      });
+      const [{ view, config, spec, peers, planning }, fixed] = runs as [
+        RunHarness["state"],
+        RunHarness["state"],
+      ];
+      assert.equal(config.batch_size * config.gradient_accumulation_steps, 32);
+      assert.ok(view !== null || fixed.view === null, "what fits with the size that is given fits");
+      if (view === null) return;
+      if (config.batch_size !== 8) decided++;
+      for (const id of peersOf(view)) {
+        const held: number[] = view.stages.filter((stage) => holds(stage, id)).map((stage) => {
+          const run: StageRun = { slots: stage.inflight, recompute: stage.recompute ?? "none" };
+          return holderBytes(stage, run, { spec, config, kind: "cpu" });
+        });
+        assert.ok(
+          held.reduce((sum, bytes) => sum + bytes, 0) <= roomOf(peers[id]!),
+          `${id} of ${sizeOf(config)}`,
+        );
+      }
+      const [chosen, given] = [planning.plan, fixed.planning.plan];
+      if (chosen === null || given === null) return;
+      assert.ok(chosen.seconds <= given.seconds * (1 + 1e-9), `${chosen.seconds} ${given.seconds}`);
+    }),
+    { seed: 31, numRuns: 40 },
+  );
+  assert.ok(decided >= 10, `${decided}`);
 });
 
 Deno.test("micro-batch: a cut that peers cause decides anew, and no cut is made for the size alone", () => {

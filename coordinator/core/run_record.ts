@@ -27,7 +27,16 @@ export interface CommitRecord {
 /** The part of a peer's record that outlives the coordinator: who it is and what was measured. */
 export type PeerBasics = Pick<
   PeerRecord,
-  "id" | "runtime" | "adapter" | "engine" | "name" | "blockMs" | "fixedMs" | "memoryBytes" | "gpuOptimizer" | "kernels"
+  | "id"
+  | "runtime"
+  | "adapter"
+  | "engine"
+  | "name"
+  | "blockMs"
+  | "fixedMs"
+  | "memoryBytes"
+  | "gpuOptimizer"
+  | "kernels"
 >;
 
 /** A member of the newest view, with what proves that a returning peer is this one. */

@@ -121,7 +121,7 @@ function pin(
 function change(shell: Shell, { step, set }: Record<string, unknown>, by: string): Taken {
   if (!isStep(step)) return problem(400, "usage", `step ${shown(step)}; use a whole number of steps`);
   const { state } = shell.core;
-  if (state.changes.length >= CHANGES_MAX) {
+  if (state.changes.filter(({ planned }) => !planned).length >= CHANGES_MAX) {
     return problem(
       409,
       "bad-config",

@@ -11,7 +11,7 @@ import { CostModel } from "./planner_model.ts";
 import { inOrderOfNaming } from "./planner_order.ts";
 import { predict, type Prediction } from "./planner_predict.ts";
 import { reasonsFor, suggestBatch } from "./planner_reasons.ts";
-import type { Judged } from "./planner_refine.ts";
+import { type Judged, judged } from "./planner_refine.ts";
 import type { Candidate } from "./planner_search.ts";
 import { type Held, type HolderStages, holderStages, widened } from "./planner_shadows.ts";
 import type { BoundaryCodecs, Infeasible, Plan, PlannedStage, PlanRequest } from "./planner_types.ts";
@@ -134,7 +134,11 @@ function bestLayouts(model: CostModel, most: number, depthThatFits: () => number
   }
   for (let depth = config.n_stage === 0 ? 0 : most; depth >= 1; depth--) {
     const found = layoutsOf(model, depth);
-    if (found.length > 0) return [bestOf(model, found, { schedule, ops })];
+    if (found.length === 0) continue;
+    const best = bestOf(model, found, { schedule, ops });
+    if (model.request.twoEach !== true) return [best];
+    // Which groups are best with two stages each is seen only when they have them.
+    return [best, ...found.map((layout) => judged(model, layout, schedule, { left: 0 }))];
   }
   // Memory may demand a depth that is not tried for its speed.
   const found = layoutsOf(model, depthThatFits());

@@ -37,7 +37,7 @@ export interface SizeChoice<T> {
 export interface SizeOptions {
   /** Only if the present size does not fit is another one looked for. */
   stay?: boolean;
-  /** Default SIZES_TRIED_MAX. */
+  /** Sizes that are planned at most, beside what it takes to find one that fits. Default, and never more than: SIZES_TRIED_MAX. */
   tried?: number;
 }
 
@@ -108,7 +108,11 @@ export function chooseSize<T extends SizeJudgement>(
   const first = present.seconds !== null ? now : firstThatFits(sizes.filter((size) => size < now), at);
   if (first === null) return { choice: null, present };
   if (stay) return chosen(first);
-  const best = climb(apart(sizes, first), { first, at, known: () => tried.size < most });
+  const best = climb(apart(sizes, first), {
+    first,
+    at,
+    known: () => tried.size < Math.min(most, SIZES_TRIED_MAX),
+  });
   const stays = present.seconds !== null && at(best).seconds! > present.seconds * SIZE_GAIN;
   return chosen(stays ? now : best);
 }

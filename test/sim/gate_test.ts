@@ -6,7 +6,7 @@ import { runSeeds, STATE_COUNT, statesMissed, tasksOf } from "./runner.ts";
 import { planOf, SCENARIOS } from "./scenarios.ts";
 import { rerunLine, type Tally } from "./tally.ts";
 
-const WORLDS = 2_040;
+const WORLDS = 2_100;
 const FIRST_SEED = 1;
 const JOBS = 2;
 

@@ -155,8 +155,8 @@ export const MUTANTS: readonly Mutant[] = [
     name: "hash of a snapshot: a new cut starts from whatever was stored",
     file: "peer/load.ts",
     replace: [[
-      "  if (hash === file.hash) return decoded.value;",
-      "  if (hash !== '') return decoded.value;",
+      "  if (hash === file.hash) return;",
+      "  if (hash !== '') return;",
     ]],
     scenario: "corrupt",
     seeds: 200,
