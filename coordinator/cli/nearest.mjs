@@ -52,5 +52,5 @@ export function editDistance(a, b) {
  */
 export function unknownMessage(what, word, known) {
   const close = nearest(word, known);
-  return `unknown ${what} "${word}"${close === null ? "" : `; did you mean "${close}"?`}`;
+  return `unknown ${what} "${word}"${close === null ? "" : ` (did you mean "${close}"?)`}`;
 }

@@ -20,7 +20,7 @@ Deno.test("the nearest name is offered for a slip and not for another word", () 
   assert.equal(nearest("Demo", names), "demo");
   assert.equal(nearest("pere", names), "peer");
   assert.equal(nearest("xylophone", names), null);
-  assert.equal(unknownMessage("verb", "dmeo", names), 'unknown verb "dmeo"; did you mean "demo"?');
+  assert.equal(unknownMessage("verb", "dmeo", names), 'unknown verb "dmeo" (did you mean "demo"?)');
   assert.equal(unknownMessage("verb", "xylophone", names), 'unknown verb "xylophone"');
 });
 
