@@ -53,7 +53,7 @@ interface Mistake {
 
 const MISTAKES: Mistake[] = [
   { args: ["trian"], code: 2, says: /unknown verb "trian"/ },
-  { args: ["coordinator", "--prot=1"], code: 2, says: /unknown flag "--prot"; did you mean "--port"/ },
+  { args: ["coordinator", "--prot=1"], code: 2, says: /unknown flag "--prot" \(did you mean "--port"/ },
   { args: ["coordinator", "--n_layers=4"], code: 2, says: /did you mean "--n_layer"/ },
   { args: ["coordinator", "--n_layer=two"], code: 2, says: /n_layer is "two"; use an integer from/ },
   {
