@@ -63,6 +63,6 @@ Deno.test("flags have defaults and bounds, and unknown ones are refused with the
   });
   assert.throws(() => parseFlags(["--minutes=0"]), /--minutes must be a number from 0.1 to 10000, got "0"/);
   assert.throws(() => parseFlags(["--tabs=1.5"]), /--tabs must be a whole number .* got "1.5"/);
-  assert.throws(() => parseFlags(["--peer=3"]), /unknown flag "--peer"; did you mean "--peers"\?/);
+  assert.throws(() => parseFlags(["--peer=3"]), /unknown flag "--peer" \(did you mean "--peers"\?\)/);
   assert.throws(() => parseFlags(["more"]), /see --help/);
 });

@@ -37,6 +37,7 @@ const HITS: Record<string, string[]> = {
   butterfly: ["crash", "cut", "join"],
   "last-holder": ["crash-stage", "crash"],
   rot: ["rot-in shadow: logged", "rot-in learner: installing"],
+  "rot-restart": ["rot-in shadow: logged", "coordinator"],
   misled: ["mislead-in shadow: awaiting parts"],
   shadow: ["crash"],
   "coordinator-crash": ["coordinator"],
