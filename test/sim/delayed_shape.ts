@@ -7,8 +7,6 @@ export const DELAYED: readonly string[] = [
   ...["calm", "crash", "crashes", "zombie", "rejoin", "second-failure", "links", "partition", "oneway"],
   ...["clog", "late", "swizzle", "replay", "pause-leave-join", "replicas", "butterfly", "last-holder"],
   ...["shadow", "coordinator-crash", "torn-log", "disk-full", "clock", "corrupt"],
-  // Wishes are made between two steps, of which there is less where two are open at once: twice as often.
-  "pause-leave-join",
 ];
 
 export function inTwoVersions<T extends { config: Record<string, unknown> }>(setting: T, random: Random): T {

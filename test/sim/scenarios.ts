@@ -217,7 +217,6 @@ const DRAWS: Record<string, Draw> = {
     const { faults, later, ...shape } = rottenShape(random);
     return setting(random, later === null ? faults : [...faults, crash(random, later)], shape);
   },
-  "rot-restart": (random) => setting(random, ...rottenRestart(random)),
   // A sum arrives wrong: the total that others have logged is taken over, or asked for when it is committed.
   misled: (random) => {
     const mislead = (): Fault => ({
@@ -250,6 +249,8 @@ const DRAWS: Record<string, Draw> = {
   replan: (random) => setting(random, replanFaults(random), { ...replanShape(random), mayRedo: true }),
   "2bw": (random, seed) => inTwoVersions(DRAWS[pick(random, DELAYED)!]!(random, seed), random),
   lora: (random, seed) => withAdapters(DRAWS[pick(random, ADAPTED)!]!(random, seed), random),
+  // A new one comes last: what a seed draws depends on a scenario's place.
+  "rot-restart": (random) => setting(random, ...rottenRestart(random)),
 };
 
 /**
