@@ -290,5 +290,5 @@ Deno.test("flags have defaults and bounds, --quick changes the defaults only, un
   );
   assert.throws(() => parseFlags(["--models=huge"]), /--models must name some of nano, base, six, gpt2/);
   assert.throws(() => parseFlags(["--rounds=0"]), /--rounds must be a whole number from 1 to 100, got "0"/);
-  assert.throws(() => parseFlags(["--model=base"]), /unknown flag "--model"; did you mean "--models"\?/);
+  assert.throws(() => parseFlags(["--model=base"]), /unknown flag "--model" \(did you mean "--models"\?\)/);
 });

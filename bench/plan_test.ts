@@ -54,5 +54,5 @@ Deno.test("wrong flags are refused with the value and the remedy", () => {
   assert.deepEqual(parseFlags(["--peers=4,200"]).peers, [4, 200]);
   assert.throws(() => parseFlags(["--peers=4,x"]), /--peers must be whole numbers from 1 to 200, got "x"/);
   assert.throws(() => parseFlags(["--seeds=0"]), /--seeds must be/);
-  assert.throws(() => parseFlags(["--peer=4"]), /unknown flag "--peer"; did you mean "--peers"\?/);
+  assert.throws(() => parseFlags(["--peer=4"]), /unknown flag "--peer" \(did you mean "--peers"\?\)/);
 });

@@ -61,6 +61,6 @@ Deno.test("flags have defaults and bounds, --quick changes the defaults only, un
   assert.throws(() => parseFlags(["--kinds=left"]), /--kinds must name some of killed-deno, .* got "left"/);
   assert.throws(() => parseFlags(["--departures=-1"]), /--departures must be a whole number from 0 to 1000/);
   assert.throws(() => parseFlags(["--steps=1"]), /--steps must be .* got "1"/);
-  assert.throws(() => parseFlags(["--round=3"]), /unknown flag "--round"; did you mean "--rounds"\?/);
+  assert.throws(() => parseFlags(["--round=3"]), /unknown flag "--round" \(did you mean "--rounds"\?\)/);
   assert.throws(() => parseFlags(["more"]), /see --help/);
 });

@@ -52,6 +52,6 @@ Deno.test("wrong flags are refused with the value and the remedy", () => {
   assert.throws(() => main(["--link=token-ring"]), /one of duplex, .* got "token-ring"/);
   assert.throws(() => main(["--gantt=nothing"]), /--gantt must be one of "gpipe", /);
   assert.throws(() => main(["--seed=0"]), /--seed must be .* got "0"/);
-  assert.throws(() => main(["--stage=3"]), /unknown flag "--stage"; did you mean "--stages"\?/);
+  assert.throws(() => main(["--stage=3"]), /unknown flag "--stage" \(did you mean "--stages"\?\)/);
   assert.throws(() => main(["stages"]), /see --help/);
 });

@@ -33,7 +33,7 @@ Deno.test("flags are read by their options, and what is no flag is refused with 
   assert.deepEqual({ rounds, json }, { rounds: "4", json: true });
   assert.throws(
     () => flagValues(["--round=4"], options),
-    /unknown flag "--round"; did you mean "--rounds"\?/,
+    /unknown flag "--round" \(did you mean "--rounds"\?\)/,
   );
   assert.throws(() => flagValues(["more"], options), /see --help/);
 });

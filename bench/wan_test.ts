@@ -228,7 +228,7 @@ Deno.test("wan: flags have defaults and bounds, --quick changes the defaults onl
   assert.throws(() => parseFlags(["--peers=1"]), /--peers must be a whole number from 2 to 32, got "1"/);
   assert.throws(
     () => parseFlags(["--schedule=1f1b"]),
-    /unknown flag "--schedule"; did you mean "--schedules"\?/,
+    /unknown flag "--schedule" \(did you mean "--schedules"\?\)/,
   );
 });
 
