@@ -44,6 +44,8 @@ const NO_EPOCH = "none";
 export interface Connection {
   send(bytes: Uint8Array<ArrayBuffer>): void;
   close(reason: string): void;
+  /** Lets the peer close it, for a moment: it has been told why. */
+  part(reason: string): void;
 }
 
 export interface ShellOptions {
@@ -245,7 +247,7 @@ export class Shell {
     this.#closing.abort();
     await Promise.all([this.#writing, this.#sampling]);
     for (const id of this.connections.keys()) this.#send(id, { type: "done", reason });
-    for (const connection of this.connections.values()) connection.close(reason);
+    for (const connection of this.connections.values()) connection.part(reason);
     this.connections.clear();
     this.options.log.close();
     this.options.runLog?.close();

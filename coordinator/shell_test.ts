@@ -68,7 +68,11 @@ class Bench implements AsyncDisposable {
       if (event.type !== "tick") this.taken.push({ event, at });
       return [...this.effects[event.type] ?? []] as ReturnType<Shell["core"]["step"]>;
     };
-    this.shell.connections.set("deno-1", { send: (bytes) => this.#hear(bytes), close: () => {} });
+    this.shell.connections.set("deno-1", {
+      send: (bytes) => this.#hear(bytes),
+      close: () => {},
+      part: () => {},
+    });
     this.shell.identities.set("deno-1", { ticket: "t", incarnation: 1 });
   }
 
@@ -112,7 +116,11 @@ const SAY_COMMIT: ShellEffect = {
 Deno.test("shell: a commit is on disk before anybody hears of it", async () => {
   await using bench = await openBench();
   let onDisk = -1;
-  bench.shell.connections.set("deno-1", { send: () => onDisk = bench.committed, close: () => {} });
+  bench.shell.connections.set("deno-1", {
+    send: () => onDisk = bench.committed,
+    close: () => {},
+    part: () => {},
+  });
   bench.effects["admin"] = [{ do: "persist", record: { kind: "commit", ...COMMIT } }, SAY_COMMIT];
   bench.shell.feed(STOP);
   assert.equal(onDisk, 1);

@@ -74,10 +74,10 @@ for (const [way, createLink, path] of ways) {
         const all = Object.keys(state.peers);
         return all.length === 4 && all.every((id) => measured(id) === 3);
       });
-      // Who was the first had nobody to wait for, and was admitted with the same event.
-      assert.equal(known.length, 3);
+      // Who was the first had nobody to wait for, and was admitted with the same event; so was another that came with it.
+      assert.ok(known.length === 3 || known.length === 2, JSON.stringify(known));
       for (const [i, { links, late }] of known.entries()) {
-        assert.ok(late || links === i + 1, JSON.stringify(known));
+        assert.ok(late || links >= i + 1, JSON.stringify(known));
       }
       const since = state.committed;
       await until("more steps", () => state.committed >= since + 2);

@@ -58,3 +58,11 @@ Deno.test("goodbye: without the peer's own ticket nobody is sent away", async ()
   }
   assert.deepEqual([departures(site).length, site.shell.connections.size], [0, 2]);
 });
+
+Deno.test("goodbye: the coordinator's last word is not cut off, the peer closes the socket after it", async () => {
+  const site = await openSite();
+  const { socket } = enter(site);
+  await site[Symbol.asyncDispose]();
+  assert.equal(socket.heard.at(-1)!.type, "done");
+  assert.deepEqual([socket.readyState, socket.closed], [WebSocket.CLOSED, 0]);
+});

@@ -29,6 +29,11 @@ const SOCKET_BYTES_MAX = 1 << 20;
 const SOCKET_BUFFER_BYTES_MAX = 64 << 20;
 /** An open socket that says no hello holds a slot for nothing. */
 const HELLO_MS = 10_000;
+/**
+ * A peer that is told that all is over closes the socket itself, and has so long for it. Closed from here while its bytes lie unread, a
+ * connection is reset, and what was said last is lost with it: the peer would wait for a coordinator that has said goodbye.
+ */
+const PARTING_MS = 500;
 
 type Hello = PeerMessage & { type: "hello" };
 
@@ -225,6 +230,10 @@ function connectionOver(socket: WebSocket): Connection {
       else socket.send(bytes);
     },
     close: (reason) => socket.close(1000, reason.slice(0, 100)),
+    part(reason) {
+      const timer = setTimeout(() => socket.close(1000, reason.slice(0, 100)), PARTING_MS);
+      socket.addEventListener("close", () => clearTimeout(timer));
+    },
   };
 }
 

@@ -21,6 +21,7 @@ export class HandSocket {
   onmessage: ((event: { data: ArrayBuffer }) => void) | null = null;
   onclose: (() => void) | null = null;
   onerror: (() => void) | null = null;
+  readonly #atClose: (() => void)[] = [];
 
   say(message: PeerMessage): void {
     const bytes = tagControl(message);
@@ -33,6 +34,17 @@ export class HandSocket {
     const message = decodeCoordinatorMessage(tagged.value.bytes);
     assert.ok(message.ok);
     this.heard.push(message.value);
+    // A peer that is told that all is over goes by itself.
+    if (message.value.type === "done") {
+      queueMicrotask(() => {
+        this.readyState = WebSocket.CLOSED;
+        this.#atClose.forEach((listener) => listener());
+      });
+    }
+  }
+
+  addEventListener(_: "close", listener: () => void): void {
+    this.#atClose.push(listener);
   }
 
   close(): void {
