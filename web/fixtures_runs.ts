@@ -107,6 +107,7 @@ const form = {
     dtype: ["f32", "f16"],
     codec_forward: ["raw32", "f16s", "i8b64"],
     codec_backward: ["raw32", "f16s", "i8b64"],
+    micro_batch: ["fixed", "auto"],
     recompute: ["auto", "none", "attention", "block"],
     optimizer: ["auto", "exact"],
   },
