@@ -1,5 +1,5 @@
-// `shoal import`: a Llama or GPT-2 in Hugging Face's layout, on disk or at an address, becomes a run's first checkpoint, which `shoal resume` fine-tunes and the other
-// verbs use. Reads the model's files, writes one folder.
+// `shoal import`: a Llama or GPT-2 in Hugging Face's layout, on disk or at an address, becomes a run's first checkpoint, which
+// `shoal resume` fine-tunes and the other verbs use. Reads the model's files, writes one folder.
 import { resolve } from "node:path";
 import { ShoalError } from "../../peer/wire/errors.ts";
 import { importModel } from "../import/import_model.ts";
